@@ -1,0 +1,1 @@
+"""The process: configuration, service loop, worker processes and the command line."""

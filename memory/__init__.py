@@ -1,0 +1,1 @@
+"""What survives a session: notes, episodes, sources, retrieval and the context."""

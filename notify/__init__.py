@@ -1,0 +1,1 @@
+"""Alerts, their outbox and the child process that sends them."""

@@ -1,0 +1,1 @@
+"""One decision: the session's flow, deciders and decisions."""

@@ -1,0 +1,1 @@
+"""All durable state and all SQL."""

@@ -1,0 +1,1 @@
+"""What wakes the drain and brings items in."""
