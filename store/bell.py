@@ -1,8 +1,8 @@
 """The bell: how a command tells the daemon that the store changed, without anybody polling the store.
 
-A writer touches ``state/bell`` after its commit; the daemon waits on that file with inotify and looks at the
-store when it moves. A bell nobody hears costs a system call; one that was missed costs nothing but time, since
-the daemon also looks when the next thing falls due.
+A writer touches ``state/bell`` after its commit; the daemon waits on that file with inotify and looks
+at the store when it moves. A bell nobody hears costs a system call; one that was missed costs nothing
+but time, since the daemon also looks when the next thing falls due.
 """
 
 from __future__ import annotations

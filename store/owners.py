@@ -54,7 +54,7 @@ def me() -> str:
 
 
 def of(pid: int) -> str:
-    """The owner line of a process of this namespace, without a uuid. ProcessLookupError when there is none."""
+    """The owner line of a process of this namespace, without a uuid. Raises ProcessLookupError."""
     seen = _state_and_start(pid)
     if seen is None:
         raise ProcessLookupError(f"no process {pid}")
@@ -111,7 +111,7 @@ def kill_group(line: str, number: int = signal.SIGKILL) -> bool:
 
 
 def _state_and_start(pid: int) -> tuple[str, int] | None:
-    """State letter and start time from /proc/PID/stat; the name before them may hold anything: cut at its end."""
+    """State letter and start time from /proc/PID/stat; the name before them may hold anything."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError):

@@ -1,0 +1,42 @@
+"""The decision log: append-only rows for people and audits. Recovery never reads them.
+
+Kinds in use: intake, revision, duplicate, claim, decision, crash, release, conflict, failed, flag, resolve, done, abort,
+pause, resume, retry, rejected, inbox, store, clock, notice.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+
+from store.database import Database
+
+
+class Events:
+    """Adds events inside somebody's transaction, or alone."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    def add(
+        self,
+        conn: sqlite3.Connection,
+        *,
+        now: float,
+        kind: str,
+        queue: str | None = None,
+        item_id: str | None = None,
+        session_id: int | None = None,
+        data: Mapping[str, object] | None = None,
+    ) -> None:
+        """Append one event in the transaction ``conn`` is in."""
+        conn.execute(
+            "INSERT INTO events (at, kind, queue, item_id, session_id, data) VALUES (?, ?, ?, ?, ?, ?)",
+            (now, kind, queue, item_id, session_id, json.dumps(data or {}, ensure_ascii=False)),
+        )
+
+    def note(self, *, now: float, kind: str, queue: str | None = None, data: Mapping[str, object]) -> None:
+        """Append one event in a commit of its own."""
+        with self._db.write(point="events.note") as conn:
+            self.add(conn, now=now, kind=kind, queue=queue, data=data)

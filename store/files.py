@@ -1,0 +1,124 @@
+"""File moves that never overwrite, each at a named crash point.
+
+A name that exists belongs to somebody: ``rename`` and ``write_new`` refuse it with ``NameTaken`` or ``False``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from store.errors import NameTaken
+from store.points import reach
+
+_RENAME_NOREPLACE = 1
+_AT_FDCWD = -100
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def rename(src: Path | str, dst: Path | str, *, point: str) -> None:
+    """Move ``src`` to the free name ``dst`` on the same file system.
+
+    Raises NameTaken when ``dst`` exists, OSError (EXDEV: another file system) as the kernel says it.
+    """
+    reach(f"{point}.before")
+    _rename_exclusive(os.fspath(src), os.fspath(dst))
+    reach(f"{point}.after")
+
+
+def replace(src: Path | str, dst: Path | str, *, point: str) -> None:
+    """Move our own ``src`` over our own ``dst``: only for files nobody else may own (marks, the lock's notes)."""
+    reach(f"{point}.before")
+    os.replace(src, dst)
+    reach(f"{point}.after")
+
+
+def write_new(path: Path, data: bytes, *, point: str, mode: int = 0o666, fsync: bool = False) -> bool:
+    """Create ``path`` whole or not at all. False when the name exists; its content is then left alone.
+
+    ``fsync`` costs one disk flush and is for what nobody could write again.
+    """
+    temporary = _temporary_beside(path, data, mode=mode, fsync=fsync)
+    try:
+        reach(f"{point}.before")
+        try:
+            _rename_exclusive(temporary, os.fspath(path))
+        except NameTaken:
+            os.unlink(temporary)
+            return False
+        reach(f"{point}.after")
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+    return True
+
+
+def replace_own(path: Path, data: bytes, *, point: str, mode: int = 0o666, fsync: bool = False) -> None:
+    """Write our own file whole, over an earlier one of ours."""
+    temporary = _temporary_beside(path, data, mode=mode, fsync=fsync)
+    replace(temporary, path, point=point)
+
+
+def remove(path: Path, *, point: str) -> bool:
+    """Remove a file; False when it was gone already."""
+    reach(f"{point}.before")
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        return False
+    reach(f"{point}.after")
+    return True
+
+
+def fsync_folder(folder: Path) -> None:
+    """Make the names in ``folder`` durable."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _temporary_beside(path: Path, data: bytes, *, mode: int, fsync: bool) -> str:
+    fd, temporary = tempfile.mkstemp(prefix=".shiftwork-", suffix=".tmp", dir=path.parent)
+    try:
+        with os.fdopen(fd, "wb") as out:
+            out.write(data)
+            out.flush()
+            os.fchmod(out.fileno(), mode & ~_umask())
+            if fsync:
+                os.fsync(out.fileno())
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    return temporary
+
+
+def _rename_exclusive(src: str, dst: str) -> None:
+    done = _libc.renameat2(_AT_FDCWD, os.fsencode(src), _AT_FDCWD, os.fsencode(dst), _RENAME_NOREPLACE)
+    if done == 0:
+        return
+    code = ctypes.get_errno()
+    if code == errno.EEXIST:
+        raise NameTaken(f"{dst} exists and is not overwritten")
+    if code in (errno.EINVAL, errno.ENOSYS):  # a file system without the flag: a link is exclusive too
+        try:
+            os.link(src, dst, follow_symlinks=False)
+        except FileExistsError:
+            raise NameTaken(f"{dst} exists and is not overwritten") from None
+        os.unlink(src)
+        return
+    raise OSError(code, os.strerror(code), src, None, dst)
+
+
+def _umask() -> int:
+    with open("/proc/self/status", encoding="ascii", errors="replace") as status:
+        for line in status:
+            if line.startswith("Umask:"):
+                return int(line.split()[1], 8)
+    return 0o022

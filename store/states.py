@@ -1,0 +1,52 @@
+"""The two state machines, as tables. The schema repeats them as CHECKs; every write names its row in them.
+
+    item:  open → done | aborted;  done → open (reopened: a new generation)
+    node:  see NODE_MOVES
+
+An item also has a *shown* state, computed from its nodes, never stored: queued, running, waiting, parked,
+stalled, stuck, paused while it is open; done or aborted after.
+"""
+
+from __future__ import annotations
+
+ITEM_STATES = ("open", "done", "aborted")
+SHOWN_STATES = ("queued", "running", "waiting", "parked", "stalled", "stuck", "paused", "done", "aborted")
+
+NODE_KINDS = ("decide", "action", "human", "check")
+NODE_STATES = ("pending", "running", "blocked", "succeeded", "failed", "void", "abandoned")
+NODE_FINAL = frozenset({"succeeded", "abandoned"})
+
+# (from, to) → what makes the move
+NODE_MOVES: dict[tuple[str, str], str] = {
+    ("pending", "running"): "claim",
+    ("running", "succeeded"): "checkpoint",
+    ("running", "failed"): "checkpoint",
+    ("running", "pending"): "reclaim, release, park or retry later",
+    ("running", "void"): "what it rests on changed",
+    ("running", "blocked"): "it asked a person",
+    ("pending", "blocked"): "what it waits for is not to be had now",
+    ("blocked", "pending"): "the wait is over",
+    ("blocked", "succeeded"): "a person answered finally",
+    ("pending", "succeeded"): "a person answered",
+    ("failed", "pending"): "retry",
+    ("succeeded", "void"): "a new generation begins",
+    ("void", "pending"): "decided anew",
+    ("pending", "abandoned"): "abort",
+    ("running", "abandoned"): "abort",
+    ("blocked", "abandoned"): "abort",
+    ("failed", "abandoned"): "abort",
+    ("void", "abandoned"): "abort",
+}
+
+FLAG_STATES = ("waiting", "parked", "resolved", "withdrawn")
+FLAG_KINDS = ("direction", "confirm", "exception", "acceptance")
+
+
+def may_move(before: str, after: str) -> bool:
+    """Whether a node may go from one state to the other."""
+    return (before, after) in NODE_MOVES
+
+
+def sources_of(after: str) -> tuple[str, ...]:
+    """The states a node may come from to reach ``after``, for a guarded UPDATE."""
+    return tuple(before for before, to in NODE_MOVES if to == after)

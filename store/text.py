@@ -1,0 +1,46 @@
+"""Text from outside, made safe to show. Stored text is never changed; only what goes to a terminal is."""
+
+from __future__ import annotations
+
+import unicodedata
+
+_RISKY = frozenset({"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"})
+
+
+def shown(text: str, limit: int | None = None) -> str:
+    """``text`` on one line with every control, format and bidi character escaped; cut to ``limit`` characters.
+
+    A name that was not UTF-8 (surrogate escapes) shows its bytes as ``\\xNN``.
+    """
+    if not text.isascii() or not text.isprintable():
+        text = "".join(char if _plain(char) else _escaped(char) for char in text)
+    if limit is not None and len(text) > limit:
+        return text[: max(limit - 1, 0)] + "…"
+    return text
+
+
+def shown_block(text: str) -> str:
+    """Like ``shown`` line by line: line breaks and tabs stay."""
+    return "\n".join(shown(line.expandtabs(4)) for line in text.split("\n"))
+
+
+def first_line(text: str, limit: int = 120) -> str:
+    """The first line with words in it, Markdown heading marks off, cut to ``limit`` characters."""
+    for line in text.splitlines():
+        stripped = line.strip().lstrip("#").strip()
+        if stripped:
+            return stripped if len(stripped) <= limit else stripped[: limit - 1] + "…"
+    return ""
+
+
+def _plain(char: str) -> bool:
+    return unicodedata.category(char) not in _RISKY or char == "\u200d"
+
+
+def _escaped(char: str) -> str:
+    code = ord(char)
+    if 0xDC80 <= code <= 0xDCFF:
+        return f"\\x{code - 0xDC00:02x}"
+    if char in "\n\t\r":
+        return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}[char]
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
