@@ -1,0 +1,77 @@
+"""What wakes the drain: the inbox of a queue and the tables ``[triggers.NAME]``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+from zoneinfo import ZoneInfo
+
+from pydantic import AfterValidator, Field, model_validator
+
+from store.settings import Duration, Many, Name, RelativePath, Section, Size, Text
+from store.units import parse_duration, parse_size
+
+
+class InboxSettings(Section):
+    """The keys of ``[queues.NAME]`` about its drop folder. No ``inbox``: work comes by other doors only."""
+
+    inbox: RelativePath | None = None
+    stable_for: Annotated[Duration, Field(ge=0, le=3600)] = parse_duration("2s")
+    inbox_immediate: bool = True
+    ignore: Many[Text] = ()
+    max_bytes: Annotated[Size, Field(ge=1, le=64 << 20)] = parse_size("1MiB")
+
+
+class FilesTrigger(Section):
+    """``kind = "files"``: tunes the watcher that the inboxes of these queues have anyway."""
+
+    kind: Literal["files"]
+    queues: Annotated[Many[Name], Field(min_length=1)]
+    watch: Literal["auto", "events", "poll"] = "auto"
+    poll_every: Annotated[Duration, Field(ge=0.1, le=3600)] = parse_duration("5s")
+    rescan_every: Annotated[Duration, Field(ge=1, le=86400)] = parse_duration("5m")
+
+
+class TickItem(Section):
+    """The item that each tick of a timer hands in, keyed by its planned instant."""
+
+    title: Text | None = None
+    body: Text
+
+
+def _known_zone(value: str) -> str:
+    try:
+        ZoneInfo(value)
+    except (ValueError, OSError, LookupError):
+        raise ValueError('must be a time zone such as "Europe/Berlin" or "UTC"') from None
+    return value
+
+
+def _five_fields(value: str) -> str:
+    count = len(value.split())
+    if count != 5:
+        fields = "1 field" if count == 1 else f"{count} fields"
+        raise ValueError(f"{fields}, cron needs 5 (minute hour day month weekday)")
+    return value
+
+
+class TimerTrigger(Section):
+    """``kind = "timer"``: wakes its queues every so often, or at the times of a cron line in a time zone."""
+
+    kind: Literal["timer"]
+    queues: Annotated[Many[Name], Field(min_length=1)]
+    every: Annotated[Duration, Field(ge=1)] | None = None
+    cron: Annotated[str, AfterValidator(_five_fields)] | None = None
+    timezone: Annotated[str, AfterValidator(_known_zone)] | None = None
+    item: TickItem | None = None
+
+    @model_validator(mode="after")
+    def _one_plan(self) -> TimerTrigger:
+        if (self.every is None) == (self.cron is None):
+            raise ValueError('needs either "every" or "cron"')
+        if self.timezone is not None and self.cron is None:
+            raise ValueError('"timezone" belongs to "cron"')
+        return self
+
+
+Trigger = Annotated[TimerTrigger | FilesTrigger, Field(discriminator="kind")]
+TRIGGERS: dict[str, type[Section]] = {"timer": TimerTrigger, "files": FilesTrigger}
