@@ -22,9 +22,9 @@ class DaemonLimits(Section):
     """``[daemon]``: how many sessions at once, how long, how large, and how often one may crash."""
 
     max_sessions: Annotated[int, Field(ge=1, le=64)] = 1
-    session_timeout: Annotated[Duration, Field(ge=1)] = parse_duration("10m")
+    session_timeout: Annotated[Duration, Field(ge=0.5)] = parse_duration("10m")
     grace: Annotated[Duration, Field(ge=0)] = parse_duration("20s")
-    lease: Annotated[Duration, Field(ge=5)] = parse_duration("60s")
+    lease: Annotated[Duration, Field(ge=0.5)] = parse_duration("60s")
     crash_limit: Annotated[int, Field(ge=1, le=100)] = 3
     worker_memory: Annotated[Size, Field(ge=128 << 20)] = parse_size("1GiB")
 
@@ -82,7 +82,7 @@ def _argv(value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
 class CommandDecider(Section):
     """``kind = "command"``: any program that takes one JSON object and gives one.
 
-    A program with a slash in it is a path, relative to the configuration's folder; another is looked for in PATH.
+    A program with a slash in it is a path from the configuration's folder; another is looked for in PATH.
     """
 
     kind: Literal["command"]

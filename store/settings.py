@@ -15,7 +15,15 @@ import re
 from pathlib import Path
 from typing import Annotated, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainSerializer, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    PlainSerializer,
+    PlainValidator,
+    ValidationInfo,
+)
 
 from store.units import duration_text, parse_duration, parse_size, size_text
 
@@ -91,11 +99,11 @@ Duration = Annotated[float, BeforeValidator(_to_seconds), PlainSerializer(durati
 Size = Annotated[int, BeforeValidator(_to_bytes), PlainSerializer(size_text, return_type=str)]
 """Bytes, written ``1MiB``."""
 
-RelativePath = Annotated[Path, BeforeValidator(_to_path)]
+RelativePath = Annotated[Path, PlainValidator(_to_path), PlainSerializer(str, return_type=str)]
 """A path, absolute after reading; relative ones start at the configuration's folder."""
 
 Pattern = Annotated[str, BeforeValidator(_to_pattern)]
-"""A glob pattern, absolute after reading (the folder's own name is escaped): ``glob.glob(…, recursive=True)``."""
+"""A glob pattern, absolute after reading, the folder's own name escaped: ``glob.glob(…, recursive=True)``."""
 
 Name = Annotated[str, AfterValidator(_a_name)]
 """The name of a queue, decider or trigger."""

@@ -22,7 +22,7 @@ _BYTES = {
     "GiB": 1 << 30,
     "TiB": 1 << 40,
 }
-_NUMBER = r"[0-9]{1,15}(?:\.[0-9]{1,9})?"
+_NUMBER = r"[0-9]{1,16}(?:\.[0-9]{1,9})?"
 _DURATION = re.compile(rf"(?:{_NUMBER}(?:ms|s|m|h|d))+")
 _DURATION_PART = re.compile(rf"({_NUMBER})(ms|s|m|h|d)")
 _SIZE = re.compile(rf"({_NUMBER}) ?(B|KB|MB|GB|KiB|MiB|GiB|TiB)")

@@ -25,7 +25,9 @@ def test_a_duration_is_read_as_people_write_it(text, seconds):
     assert parse_duration(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "90", "s", "5 m", "1w", "-5m", "5M", "1e3s", "٣s", "5m;", "9" * 20 + "s", "4000d"])
+@pytest.mark.parametrize(
+    "text", ["", "90", "s", "5 m", "1w", "-5m", "5M", "1e3s", "٣s", "5m;", "9" * 20 + "s", "4000d"]
+)
 def test_a_duration_that_could_be_misread_is_refused(text):
     with pytest.raises(ValueError, match="must be"):
         parse_duration(text)
@@ -37,7 +39,8 @@ def test_a_bare_number_is_told_its_unit():
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("512B", 512), ("64KiB", 65536), ("1MiB", 1 << 20), ("2 GB", 2 * 10**9), ("0.5KiB", 512)]
+    ("text", "size"),
+    [("512B", 512), ("64KiB", 65536), ("1MiB", 1 << 20), ("2 GB", 2 * 10**9), ("0.5KiB", 512)],
 )
 def test_a_size_is_read_as_people_write_it(text, size):
     assert parse_size(text) == size

@@ -1,0 +1,172 @@
+"""The command ``shiftwork``: finds the verb, imports its module alone, runs it, turns errors into exit codes.
+
+    0 ok · 1 failure · 2 usage · 3 not found · 4 already running · 5 conflict or already resolved
+    70 store refused · 75 busy, try again · 78 configuration · 130 interrupted
+
+Only the called verb's parser is built: a cold start of a reading verb stays near that of ``import sqlite3``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import NoReturn, cast
+
+from daemon.cli.verbs import VERBS
+from store.errors import ShiftworkError, UsageProblem
+
+INTERRUPTED = 130
+_HELP = ("-h", "--help", "help")
+_VERSION = ("-V", "--version")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line and give its exit code. Nothing but a bug of ours leaves as an exception."""
+    _never_fail_to_write_a_character()
+    try:
+        code = _run(list(sys.argv[1:] if argv is None else argv))
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except ShiftworkError as error:
+        _say(str(error))
+        code = error.exit_code
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except BrokenPipeError:
+        _drop_stdout()
+        code = 1
+    except OSError as error:
+        _drop_stdout()
+        _say(_os_error_words(error))
+        code = 1
+    return code
+
+
+def _run(words: list[str]) -> int:
+    config, words = _leading_config(words)
+    if not words:
+        return _first_screen()
+    if words[0] in _VERSION:
+        words = ["version", *words[1:]]
+    if words[0] in _HELP:
+        if len(words) == 1:
+            return _first_screen()
+        words = [*words[1:], "--help"]
+    verb, rest = _verb(words)
+    module = importlib.import_module(f"daemon.cli.{VERBS[verb].module}")
+    name = verb.replace(" ", "_").replace("-", "_")
+    parser = _Parser(prog=f"shiftwork {verb}", description=_sentence(VERBS[verb].purpose), allow_abbrev=False)
+    parser.add_argument("--config", metavar="FILE", default=config, help="the configuration file to use")
+    add_arguments = getattr(module, f"{name}_arguments", None) or module.add_arguments
+    add_arguments(parser)
+    args = parser.parse_args(rest)
+    args.verb = verb
+    run = cast("Callable[[argparse.Namespace], int]", getattr(module, name, None) or module.run)
+    return run(args)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in two lines, and how to see the whole usage in a third."""
+
+    def error(self, message: str) -> NoReturn:
+        """Exit 2 through the same door as every other error."""
+        usage = self.format_usage().removeprefix("usage: ").rstrip()
+        raise UsageProblem(f"{self.prog}: {message}\nUsage: {usage}\nAll of it:  {self.prog} --help")
+
+
+def _leading_config(words: list[str]) -> tuple[str | None, list[str]]:
+    """``--config FILE`` may stand before the verb, too."""
+    if words and words[0] == "--config":
+        if len(words) < 2:
+            raise UsageProblem("--config needs a file")
+        return words[1], words[2:]
+    if words and words[0].startswith("--config="):
+        return words[0].partition("=")[2], words[1:]
+    return None, words
+
+
+def _verb(words: list[str]) -> tuple[str, list[str]]:
+    """The verb, of one word or two, and the words after it."""
+    for length in (2, 1):
+        verb = " ".join(words[:length])
+        if len(words) >= length and verb in VERBS:
+            return verb, words[length:]
+    longer = [verb for verb in VERBS if verb.startswith(f"{words[0]} ")]
+    if longer:
+        raise UsageProblem("\n".join([f'"{words[0]}" needs one more word:', *_lines(longer)]))
+    raise UsageProblem(
+        f'there is no verb "{_escaped(words[0])}"{_hint(words[0])}\nAll verbs:  shiftwork --help'
+    )
+
+
+def _hint(word: str) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(word, VERBS, n=1)
+    return f'; did you mean "{close[0]}"?' if close else ""
+
+
+def _first_screen() -> int:
+    from daemon.cli import light, screen
+    from daemon.cli.version import VERSION
+
+    screen.out(f"shiftwork {VERSION} drains queues of work in short, crash-proof sessions.\n")
+    for line in _lines(list(VERBS)):
+        screen.out(line)
+    screen.out("\nMore of one verb:  shiftwork VERB --help")
+    if not any(
+        os.path.exists(name) for name in (os.environ.get(light.VARIABLE), light.LOCAL, light.SYSTEM) if name
+    ):
+        screen.out(f"Begin here:        {screen.command('init', 'demo')}")
+    return 0
+
+
+def _lines(verbs: list[str]) -> list[str]:
+    width = max(len(verb) for verb in VERBS)
+    return [f"  {verb.ljust(width)}  {VERBS[verb].purpose}" for verb in verbs]
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _escaped(text: str) -> str:
+    from store.text import shown
+
+    return shown(text, 60)
+
+
+def _os_error_words(error: OSError) -> str:
+    from store.text import shown
+
+    words = error.strerror or str(error) or type(error).__name__
+    return f"{shown(str(error.filename))}: {words}" if error.filename is not None else words
+
+
+def _say(text: str) -> None:
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:  # nobody is there to read it; the exit code still tells
+        return
+
+
+def _never_fail_to_write_a_character() -> None:
+    """A terminal that lacks a character shows its escape instead of a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _drop_stdout() -> None:
+    """Stdout cannot be written any more: keep the interpreter from trying again when it ends."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError, AttributeError):
+        return
+
+
+if __name__ == "__main__":
+    sys.exit(main())

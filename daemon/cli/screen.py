@@ -1,0 +1,148 @@
+"""How things are written on a screen: ages, times, tables, JSON, and commands that can be copied as printed.
+
+Data goes to stdout, everything else to stderr. No colour is ever needed, so there is none.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+WIDTH = 80
+_UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
+
+
+def out(text: str = "") -> None:
+    """A line of data."""
+    print(text)
+
+
+def note(text: str) -> None:
+    """A line about the data: progress, hints, warnings, errors."""
+    print(text, file=sys.stderr)
+
+
+def json_out(value: Any) -> None:
+    """One JSON document on stdout, for programs."""
+    import json
+
+    print(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def age(seconds: float) -> str:
+    """Short: ``40s``, ``20m``, ``3h``, ``2d 4h``. Ages below zero are zero."""
+    left = max(int(seconds), 0)
+    for index, (unit, size) in enumerate(_UNITS):
+        if left >= size:
+            text = f"{left // size}{unit}"
+            if unit in "dh" and left < 10 * size:
+                smaller, smaller_size = _UNITS[index + 1]
+                rest = left % size // smaller_size
+                return f"{text} {rest}{smaller}" if rest else text
+            return text
+    return "0s"
+
+
+def utc(at: float) -> str:
+    """ISO 8601 in UTC, for programs: ``2026-03-01T12:00:00Z``."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
+
+
+def clock(at: float, now: float) -> str:
+    """Local time, with the day only where it is another one: ``14:02:11`` or ``2026-03-01 14:02``."""
+    then, today = time.localtime(at), time.localtime(now)
+    same_day = then[:3] == today[:3]
+    return time.strftime("%H:%M:%S" if same_day else "%Y-%m-%d %H:%M", then)
+
+
+def zone() -> str:
+    """The name of the local time zone, said once per screen."""
+    return time.strftime("%Z")
+
+
+def size(count: float) -> str:
+    """Bytes, short: ``38 MB``."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 10 else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def count(number: int, one: str, many: str | None = None) -> str:
+    """``1 error``, ``2 errors``, ``2 queries``."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> list[str]:
+    """Lines of columns two blanks apart. ``right`` are the columns set to the right; the last is never padded."""
+    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
+    lines = []
+    for row in (head, *rows):
+        cells = [
+            cell.rjust(widths[column]) if column in right else cell.ljust(widths[column])
+            for column, cell in enumerate(row)
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def width() -> int:
+    """Columns of the terminal, 80 where there is none."""
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or WIDTH
+    except (OSError, ValueError, AttributeError):
+        return WIDTH
+
+
+def quoted(path: str | os.PathLike[str]) -> str:
+    """A path as a shell takes it, relative to the current folder where that is shorter and stays below it."""
+    import shlex
+
+    text = os.fspath(path)
+    absolute = os.path.abspath(text)
+    here = os.getcwd()
+    if absolute == here:
+        text = "."
+    elif absolute.startswith(here.rstrip("/") + "/"):
+        text = os.path.relpath(absolute, here)
+    else:
+        text = absolute
+    return shlex.quote(text if not text.startswith("-") else f"./{text}")
+
+
+def command(*words: str, config: str | os.PathLike[str] | None = None) -> str:
+    """A line that runs ``shiftwork WORDS`` when it is copied into a shell in this folder.
+
+    ``config`` is added unless it is the file that would be found anyway. Words are taken as they are.
+    """
+    parts = [program()]
+    if config is not None and not _found_anyway(config):
+        parts += ["--config", quoted(config)]
+    return " ".join([*parts, *words])
+
+
+def program() -> str:
+    """What to type to call this very program: ``shiftwork`` where PATH leads to it, else a path."""
+    called = os.path.abspath(sys.argv[0] or "shiftwork")
+    if os.path.basename(called) != "shiftwork":
+        return f"{quoted(sys.executable)} -m daemon"
+    for folder in os.environ.get("PATH", "").split(os.pathsep):
+        candidate = os.path.join(folder, "shiftwork")
+        if folder and os.access(candidate, os.X_OK):
+            return "shiftwork" if os.path.realpath(candidate) == os.path.realpath(called) else quoted(called)
+    return quoted(called)
+
+
+def _found_anyway(config: str | os.PathLike[str]) -> bool:
+    from daemon.cli import light
+
+    if os.environ.get(light.VARIABLE):
+        return os.path.realpath(os.environ[light.VARIABLE]) == os.path.realpath(config)
+    for name in (light.LOCAL, light.SYSTEM):
+        if os.path.exists(name):
+            return os.path.realpath(name) == os.path.realpath(config)
+    return False

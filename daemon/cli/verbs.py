@@ -1,0 +1,24 @@
+"""The verbs that exist, in the order that the first screen shows them.
+
+A verb is one line here: its words, the module in this package that has it, and what it is for. The module has,
+for the verb ``notify test``, ``notify_test_arguments(parser)`` and ``notify_test(args) -> int``; a module with a
+single verb may name them ``add_arguments`` and ``run``. It is imported only when its verb is called.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Verb(NamedTuple):
+    """One verb of the command line."""
+
+    module: str
+    purpose: str
+
+
+VERBS: dict[str, Verb] = {
+    "init": Verb("init", "write a quickstart: a queue that answers questions about Shiftwork"),
+    "check-config": Verb("check_config", "say all that is wrong with the configuration"),
+    "version": Verb("version", "say which version this is"),
+}

@@ -1,0 +1,183 @@
+"""Rules that reach over several tables, or out to the disk; they see the valid pieces of a bad file too.
+
+``broken`` rules refuse the file; ``doubtful`` ones are warnings. Each is (key path, words).
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from daemon.config_words import did_you_mean
+from daemon.sections import QueueSettings
+from daemon.toml_lines import KeyPath
+from sessions.config import CommandDecider, ExtractiveDecider
+from store.settings import Section
+from triggers.config import FilesTrigger, TimerTrigger
+
+Finding = tuple[KeyPath, str]
+
+
+class Parts(NamedTuple):
+    """The valid pieces of a file, beside the parsed file itself."""
+
+    file: Path
+    data: Mapping[str, Any]
+    state_dir: Path | None
+    queues: Mapping[str, QueueSettings]
+    deciders: Mapping[str, Section]
+    triggers: Mapping[str, Section]
+    sections: Mapping[str, Section | None]
+
+
+def broken(parts: Parts) -> Iterator[Finding]:
+    """What makes the file unusable."""
+    yield from _missing_deciders(parts)
+    yield from _missing_queues(parts)
+    yield from _second_watchers(parts)
+    yield from _overlapping_folders(parts)
+    yield from _cramped_contexts(parts)
+    yield from _missing_programs(parts)
+    yield from _bad_cron_lines(parts)
+    for path, file in secret_files(parts):
+        rule = _unusable_secret(file)
+        if rule:
+            yield path, rule
+
+
+def doubtful(parts: Parts) -> Iterator[Finding]:
+    """What a person should look at."""
+    for path, file in secret_files(parts):
+        if _readable_by_all(file):
+            yield path, f"everyone on this machine can read it:  chmod 600 {file}"
+    for name, queue in parts.queues.items():
+        if isinstance(parts.deciders.get(queue.decider), ExtractiveDecider) and not queue.sources:
+            yield ("queues", name), "no sources, so every item will be flagged: extractive quotes sources"
+        for index, pattern in enumerate(queue.sources):
+            if next(glob.iglob(pattern, recursive=True), None) is None:
+                yield ("queues", name, "sources", index), "matches no file"
+
+
+def secret_files(parts: Parts) -> Iterator[tuple[KeyPath, Path]]:
+    """Every ``*_file`` key with its file."""
+    for section, model in parts.sections.items():
+        if model is not None:
+            yield from _files_in(model, (section,))
+
+
+def _files_in(model: Section, path: KeyPath) -> Iterator[tuple[KeyPath, Path]]:
+    for key in type(model).model_fields:
+        value = getattr(model, key)
+        if key.endswith("_file") and isinstance(value, Path):
+            yield (*path, key), value
+        elif isinstance(value, tuple):
+            for index, inner in enumerate(value):
+                if isinstance(inner, Section):
+                    yield from _files_in(inner, (*path, key, index))
+
+
+def _table(parts: Parts, section: str) -> dict[str, Any]:
+    tables = parts.data.get(section)
+    return tables if isinstance(tables, dict) else {}
+
+
+def _missing_deciders(parts: Parts) -> Iterator[Finding]:
+    known = _table(parts, "deciders")
+    for name, table in _table(parts, "queues").items():
+        decider = table.get("decider") if isinstance(table, dict) else None
+        if isinstance(decider, str) and decider not in known:
+            hint = did_you_mean(decider, known)
+            yield ("queues", name, "decider"), f"there is no [deciders.{decider}]{hint}"
+
+
+def _missing_queues(parts: Parts) -> Iterator[Finding]:
+    known = _table(parts, "queues")
+    for name, table in _table(parts, "triggers").items():
+        queues = table.get("queues") if isinstance(table, dict) else None
+        for index, queue in enumerate(queues if isinstance(queues, list) else ()):
+            if isinstance(queue, str) and queue not in known:
+                hint = did_you_mean(queue, known)
+                yield ("triggers", name, "queues", index), f"there is no [queues.{queue}]{hint}"
+
+
+def _second_watchers(parts: Parts) -> Iterator[Finding]:
+    tuned: dict[str, str] = {}
+    for name, trigger in parts.triggers.items():
+        if not isinstance(trigger, FilesTrigger):
+            continue
+        for index, queue in enumerate(trigger.queues):
+            path = ("triggers", name, "queues", index)
+            if queue in tuned:
+                yield path, f"[triggers.{tuned[queue]}] tunes this queue's inbox already"
+            elif queue in parts.queues and parts.queues[queue].inbox is None:
+                yield path, "this queue has no inbox to watch"
+            tuned.setdefault(queue, name)
+
+
+def _overlapping_folders(parts: Parts) -> Iterator[Finding]:
+    """An inbox is scanned with its subfolders: nothing else of ours may lie in it."""
+    inboxes = {name: queue.inbox for name, queue in parts.queues.items() if queue.inbox is not None}
+    for name, inbox in inboxes.items():
+        path = ("queues", name, "inbox")
+        for other, queue in parts.queues.items():
+            if queue.outbox is not None and _inside(queue.outbox, inbox):
+                rule = f"lies in the inbox of [queues.{name}]: answers would come back as work"
+                yield ("queues", other, "outbox"), rule
+            if queue.inbox is None or other == name or not _inside(queue.inbox, inbox):
+                continue
+            if other > name or not _inside(inbox, queue.inbox):  # the same folder twice is said once
+                yield ("queues", other, "inbox"), f"lies in the inbox of [queues.{name}]"
+        if parts.state_dir is not None and _inside(parts.state_dir, inbox):
+            yield path, "holds state_dir: the store would be taken as work"
+        elif _inside(parts.file, inbox):
+            yield path, "holds this configuration file: it would be taken as work"
+
+
+def _inside(inner: Path, outer: Path) -> bool:
+    real_inner, real_outer = os.path.realpath(inner), os.path.realpath(outer)
+    return os.path.commonpath((real_inner, real_outer)) == real_outer
+
+
+def _cramped_contexts(parts: Parts) -> Iterator[Finding]:
+    for name, queue in parts.queues.items():
+        if queue.notes_chars >= queue.context_chars:
+            yield ("queues", name, "notes_chars"), f"must be less than context_chars ({queue.context_chars})"
+
+
+def _missing_programs(parts: Parts) -> Iterator[Finding]:
+    for name, decider in parts.deciders.items():
+        if isinstance(decider, CommandDecider) and shutil.which(decider.argv[0]) is None:
+            yield ("deciders", name, "argv", 0), "no such program, or it may not be executed"
+
+
+def _bad_cron_lines(parts: Parts) -> Iterator[Finding]:
+    timers = {name: timer for name, timer in parts.triggers.items() if isinstance(timer, TimerTrigger)}
+    if not any(timer.cron for timer in timers.values()):
+        return
+    from triggers.timer import cron_problem  # brings the scheduler's library in
+
+    for name, timer in timers.items():
+        rule = cron_problem(timer.cron, timer.timezone) if timer.cron is not None else None
+        if rule:
+            yield ("triggers", name, "cron"), rule
+
+
+def _unusable_secret(file: Path) -> str | None:
+    try:
+        with open(file, "rb") as stream:
+            empty = not stream.read(4096).strip()
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    return "is empty" if empty else None
+
+
+def _readable_by_all(file: Path) -> bool:
+    try:
+        return bool(os.stat(file).st_mode & stat.S_IROTH)
+    except OSError:
+        return False
