@@ -73,7 +73,7 @@ def ask_person(conn: sqlite3.Connection, ask: Ask, *, now: float) -> str:
         (human, now, f"asked {flag}", ask.about_node_id),
     )
     conn.execute(
-        "INSERT OR IGNORE INTO papers (item_id, kind, about, folder, at) VALUES (?, 'waiting', ?, '', ?)",
+        "INSERT OR IGNORE INTO papers (item_id, kind, about, at) VALUES (?, 'waiting', ?, ?)",
         (ask.item_id, flag, now),
     )
     return flag

@@ -3,7 +3,7 @@
     unsent → sending (claimed by one sender) → delivered (the row is gone) | unsent again, later
 
 A claim looks at the alert again in its own transaction (R10). The visible id ``E-1432`` is the message's
-number and stays over re-sends (R12). What a dead sender left in ``sending`` is sent again under the same id: at
+number and stays over re-sends (R12). What a dead sender left behind is sent again under the same id: at
 most one duplicate.
 """
 
@@ -15,6 +15,8 @@ from store.alert_rows import ALERT_COLUMNS, LIVE_COLUMNS, Alert, Claimed, Live, 
 from store.database import Database
 from store.events import Events
 
+LONGEST_RETRY_S = 30 * 60.0  # R9
+
 
 class Outbox:
     """See the module's head."""
@@ -24,12 +26,16 @@ class Outbox:
         self._events = events
 
     def due(self, *, owner: str, now: float) -> list[Live]:
-        """Messages to send now, oldest first: unsent and due, or left behind by a sender that is gone."""
+        """Messages to send now, oldest first: unsent and due, or left behind by a sender that is gone.
+
+        One whose next try is further away than any backoff is due too: the machine's clock was set back.
+        """
         with self._db.read() as conn:
             rows = conn.execute(
-                f"SELECT {LIVE_COLUMNS} FROM outbox WHERE (state = 'unsent' AND next_attempt_at <= ?) "
-                "OR (state = 'sending' AND owner <> ?) ORDER BY number",
-                (now, owner),
+                f"SELECT {LIVE_COLUMNS} FROM outbox WHERE (state = 'unsent' "
+                "AND (next_attempt_at <= :now OR next_attempt_at > :now + :longest)) "
+                "OR (state = 'sending' AND owner <> :owner) ORDER BY number",
+                {"now": now, "owner": owner, "longest": LONGEST_RETRY_S},
             ).fetchall()
         return [Live(*row) for row in rows]
 

@@ -58,7 +58,12 @@ def of(pid: int) -> str:
     seen = _state_and_start(pid)
     if seen is None:
         raise ProcessLookupError(f"no process {pid}")
-    return f"{_boot()}:{_namespace()}:{pid}:{seen[1]}:"
+    return line_of(pid, seen[1])
+
+
+def line_of(pid: int, start: int) -> str:
+    """The owner line, without a uuid, of a process of this boot and namespace with a known start time."""
+    return f"{_boot()}:{_namespace()}:{pid}:{start}:"
 
 
 def parse(line: str) -> Owner | None:
@@ -96,18 +101,33 @@ def kill_group(line: str, number: int = signal.SIGKILL) -> bool:
     A worker leads a group of its own, so its children go with it. An owner that leads no group is signalled
     alone: its group may hold a person's shell.
     """
-    if verdict(line) != "alive":
-        return False
-    owner = parse(line)
-    if owner is None or owner.pid == os.getpid():
+    pid = _living(line)
+    if pid is None:
         return False
     with suppress(ProcessLookupError):
-        if os.getpgid(owner.pid) == owner.pid:
-            os.killpg(owner.pid, number)
-        else:
-            os.kill(owner.pid, number)
+        if os.getpgid(pid) == pid:
+            os.killpg(pid, number)
+            return True
+    return kill_alone(line, number)
+
+
+def kill_alone(line: str, number: int) -> bool:
+    """Send a signal to the owner but not to its children, if that very process still lives."""
+    pid = _living(line)
+    if pid is None:
+        return False
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
         return True
     return False
+
+
+def _living(line: str) -> int | None:
+    """The pid that may be signalled: the owner's, proven alive, and not this process itself."""
+    owner = parse(line)
+    if owner is None or owner.pid == os.getpid() or verdict(line) != "alive":
+        return None
+    return owner.pid
 
 
 def _state_and_start(pid: int) -> tuple[str, int] | None:

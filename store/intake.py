@@ -1,0 +1,241 @@
+"""Handing work in: every door ends here, with the same key rule, the same caps and one commit per batch.
+
+    same key, same content   → duplicate: the item that is there
+    same key, other content  → revision: stored, and the newest body is what sessions see
+    no key                   → key = digest of queue and content
+    an aborted item          → does not block: the new one gets KEY#2, KEY#3 …
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from store.claims import end_session
+from store.database import Database
+from store.errors import CapReached
+from store.events import Events
+from store.keys import digest, item_id, node_id
+
+ROOT_PATH = "root"
+
+
+class Constraint(NamedTuple):
+    """A rule, verbatim. Kinds: scope, prohibition, acceptance, interface."""
+
+    text: str
+    kind: str = "scope"
+
+
+class Handed(NamedTuple):
+    """One thing handed in, already parsed and validated. ``name`` is the base name for files for people."""
+
+    queue: str
+    body: str
+    door: str
+    key: str | None = None
+    title: str = ""
+    priority: int = 0
+    not_before: float | None = None
+    constraints: tuple[Constraint, ...] = ()
+    origin: str = ""
+    name: str = ""
+
+
+class Taken(NamedTuple):
+    """What became of it: outcome ``new``, ``duplicate`` or ``revision``; ``state`` is the item's (open, done …)."""
+
+    id: str
+    outcome: str
+    state: str
+    key: str
+
+
+class Intake:
+    """See the module's head."""
+
+    def __init__(self, db: Database, events: Events) -> None:
+        self._db = db
+        self._events = events
+
+    def hand_in(
+        self, batch: Sequence[Handed], *, now: float, caps: Mapping[str, int], force: bool = False
+    ) -> list[Taken]:
+        """Take a batch in one commit, in order. ``caps``: the most open items a queue may hold.
+
+        Raises CapReached before anything is written when a new item would go over its queue's cap: hand in fewer,
+        or wait. ``force`` makes a new item of a duplicate or revision.
+        """
+        if not batch:
+            return []
+        with self._db.write(point="intake") as conn:
+            room = _Room(conn, caps)
+            return [self._one(conn, handed, room, now, force=force) for handed in batch]
+
+    def room(self, queue: str, cap: int) -> int:
+        """How many more open items the queue may take now."""
+        with self._db.read() as conn:
+            return _Room(conn, {queue: cap}).left(queue)
+
+    def _one(self, conn: sqlite3.Connection, handed: Handed, room: _Room, now: float, *, force: bool) -> Taken:
+        content = content_digest(handed)
+        key = handed.key or key_of(handed)
+        row, key = _current(conn, handed.queue, key, force=force)
+        if row is None:
+            room.take(handed.queue)
+            return self._new(conn, handed, key, content, now)
+        if row["digest"] == content:
+            self._events.add(
+                conn, now=now, kind="duplicate", queue=handed.queue, item_id=row["id"],
+                data={"door": handed.door, "origin": handed.origin},
+            )  # fmt: skip
+            return Taken(row["id"], "duplicate", row["state"], key)
+        return self._revise(conn, row, handed, key, content, now)
+
+    def _new(self, conn: sqlite3.Connection, handed: Handed, key: str, content: str, now: float) -> Taken:
+        seq = conn.execute("SELECT ifnull(max(seq), 0) + 1 FROM items").fetchone()[0]
+        new = item_id(seq)
+        constraints = _as_json(handed.constraints)
+        conn.execute(
+            "INSERT INTO items (seq, id, queue, key, digest, title, body, constraints, priority, name, door, origin, "
+            "not_before_at, created_at, changed_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (seq, new, handed.queue, key, content, handed.title, handed.body, constraints, handed.priority,
+             handed.name or new, handed.door, handed.origin, handed.not_before, now, now),
+        )  # fmt: skip
+        not_before = handed.not_before if handed.not_before is not None and handed.not_before > now else None
+        insert_root(
+            conn, item=new, queue=handed.queue, key=key, generation=1, priority=handed.priority,
+            title=handed.title, not_before_at=not_before, now=now,
+        )  # fmt: skip
+        self._events.add(
+            conn, now=now, kind="intake", queue=handed.queue, item_id=new,
+            data={"door": handed.door, "origin": handed.origin},
+        )  # fmt: skip
+        return Taken(new, "new", "open", key)
+
+    def _revise(
+        self, conn: sqlite3.Connection, row: sqlite3.Row, handed: Handed, key: str, content: str, now: float
+    ) -> Taken:
+        _keep_revision(conn, row)
+        revision = row["revision"] + 1
+        stale = f"revised to revision {revision} after it was done" if row["state"] == "done" else None
+        conn.execute(
+            "UPDATE items SET digest = ?, title = ?, body = ?, constraints = ?, priority = ?, door = ?, origin = ?, "
+            "not_before_at = ?, revision = ?, version = version + 1, stale = ?, changed_at = ? WHERE id = ? AND revision = ?",
+            (content, handed.title, handed.body, _as_json(handed.constraints), handed.priority, handed.door,
+             handed.origin, handed.not_before, revision, stale, now, row["id"], row["revision"]),
+        )  # fmt: skip
+        interrupt_running(conn, row["id"], why="revised", now=now)
+        conn.execute(
+            "UPDATE nodes SET priority = ?, changed_at = ? WHERE item_id = ? AND state = 'pending'",
+            (handed.priority, now, row["id"]),
+        )
+        self._events.add(
+            conn, now=now, kind="revision", queue=handed.queue, item_id=row["id"],
+            data={"door": handed.door, "origin": handed.origin, "revision": revision},
+        )  # fmt: skip
+        return Taken(row["id"], "revision", row["state"], key)
+
+
+class _Room:
+    """How many open items each queue may still take, counted once per batch."""
+
+    def __init__(self, conn: sqlite3.Connection, caps: Mapping[str, int]) -> None:
+        self._conn = conn
+        self._caps = caps
+        self._left: dict[str, int] = {}
+
+    def left(self, queue: str) -> int:
+        if queue not in self._left:
+            count = self._conn.execute(
+                "SELECT count(*) FROM items WHERE queue = ? AND state = 'open'", (queue,)
+            ).fetchone()[0]
+            self._left[queue] = self._caps[queue] - count
+        return self._left[queue]
+
+    def take(self, queue: str) -> None:
+        if self.left(queue) <= 0:
+            raise CapReached(
+                f'queue "{queue}" holds {self._caps[queue]} open items, as many as max_waiting lets it; '
+                "try again when some are finished, or raise max_waiting",
+                queue=queue,
+            )
+        self._left[queue] -= 1
+
+
+def content_digest(handed: Handed) -> str:
+    """What makes two hand-ins the same content."""
+    return digest_of_content(handed.title, handed.body, handed.constraints, handed.priority, handed.not_before)
+
+
+def digest_of_content(
+    title: str, body: str, constraints: Sequence[Constraint], priority: int, not_before: float | None
+) -> str:
+    """The digest an item's row carries, from its parts."""
+    return digest("content", title, body, [list(one) for one in constraints], priority, not_before)
+
+
+def key_of(handed: Handed) -> str:
+    """The key of something handed in without one: a digest of queue and content."""
+    rules = [list(one) for one in handed.constraints]
+    return "c-" + digest("key", handed.queue, handed.title, handed.body, rules)
+
+
+def insert_root(
+    conn: sqlite3.Connection, *, item: str, queue: str, key: str, generation: int, priority: int, title: str,
+    not_before_at: float | None, now: float,
+) -> str:  # fmt: skip
+    """The first node of an item's generation; its id."""
+    root = node_id(key, queue, ROOT_PATH, generation)
+    conn.execute(
+        "INSERT INTO nodes (id, item_id, queue, path, kind, title, generation, priority, not_before_at, created_at, "
+        "changed_at) VALUES (?, ?, ?, ?, 'decide', ?, ?, ?, ?, ?, ?)",
+        (root, item, queue, ROOT_PATH, title, generation, priority, not_before_at, now, now),
+    )
+    return root
+
+
+def interrupt_running(conn: sqlite3.Connection, item: str, *, why: str, now: float) -> list[str]:
+    """Give an item's running nodes back to pending; the sessions behind them have lost. Their node ids."""
+    rows = conn.execute("DELETE FROM leases WHERE item_id = ? RETURNING node_id, session_id", (item,)).fetchall()
+    for row in rows:
+        conn.execute(
+            "UPDATE nodes SET state = 'pending', version = version + 1, attempt = attempt - 1, changed_at = ?, why = ? "
+            "WHERE id = ? AND state = 'running'",
+            (now, why, row["node_id"]),
+        )
+        end_session(conn, row["session_id"], outcome="conflict", cause=why, now=now)
+    return [row["node_id"] for row in rows]
+
+
+def _current(
+    conn: sqlite3.Connection, queue: str, key: str, *, force: bool
+) -> tuple[sqlite3.Row | None, str]:
+    """The live item of this key, or None and the free key to use (KEY, KEY#2, KEY#3 …)."""
+    tried, number = key, 1
+    while True:
+        row = conn.execute("SELECT * FROM items WHERE queue = ? AND key = ?", (queue, tried)).fetchone()
+        buried = row is None and conn.execute(
+            "SELECT 1 FROM tombstones WHERE queue = ? AND key = ?", (queue, tried)
+        ).fetchone()  # fmt: skip
+        if row is None and not buried:
+            return None, tried
+        if row is not None and row["state"] != "aborted" and not force:
+            return row, tried
+        number += 1
+        tried = f"{key}#{number}"
+
+
+def _keep_revision(conn: sqlite3.Connection, row: sqlite3.Row) -> None:
+    conn.execute(
+        "INSERT OR IGNORE INTO revisions (item_id, revision, digest, title, body, constraints, door, origin, at) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (row["id"], row["revision"], row["digest"], row["title"], row["body"], row["constraints"], row["door"],
+         row["origin"], row["changed_at"]),
+    )  # fmt: skip
+
+
+def _as_json(constraints: Sequence[Constraint]) -> str:
+    return json.dumps([one._asdict() for one in constraints], ensure_ascii=False)

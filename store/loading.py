@@ -1,0 +1,137 @@
+"""Reading one claimed item whole, with every doubt about its rows turned into one error.
+
+An item whose own rows cannot be parsed is not a damaged store: it is flagged ``unreadable`` and the rest goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from typing import Any, NamedTuple
+
+from store.database import Database
+from store.intake import Constraint, digest_of_content
+
+
+class Unreadable(Exception):
+    """A row of this item holds something that cannot be read; the message says which field."""
+
+
+class PersonsAnswer(NamedTuple):
+    """An answer that stands in the context of the next decision."""
+
+    flag_id: str
+    question: str
+    option: str | None
+    text: str
+    by: str
+    at: float
+
+
+class Loaded(NamedTuple):
+    """An item and its node as a session needs them."""
+
+    item_id: str
+    key: str
+    queue: str
+    title: str
+    body: str
+    digest: str
+    revision: int
+    door: str
+    origin: str
+    decisions: int
+    constraints: tuple[Constraint, ...]
+    node_id: str
+    node_path: str
+    node_kind: str
+    node_title: str
+    attempt: int
+    failures: int
+    answers: tuple[PersonsAnswer, ...]
+    rejected: tuple[str, ...]
+    created_at: float
+    generation: int
+    parks: int
+    intact: bool
+
+
+class Loading:
+    """See the module's head."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    def load(self, node_id: str) -> Loaded:
+        """The node and its item. Raises Unreadable."""
+        with self._db.read() as conn:
+            node = conn.execute("SELECT * FROM nodes WHERE id = ?", (node_id,)).fetchone()
+            item = conn.execute("SELECT * FROM items WHERE id = ?", (node["item_id"],)).fetchone()
+            flags = conn.execute(
+                "SELECT * FROM flags WHERE about_node_id = ? AND state = 'resolved' ORDER BY seq", (node_id,)
+            ).fetchall()
+            parks = conn.execute(
+                "SELECT count(*) FROM decisions WHERE node_id = ? AND kind = 'park'", (node_id,)
+            ).fetchone()[0]
+        for field in ("title", "body", "key", "queue", "digest"):
+            _text(item, field)
+        constraints = _constraints(item)
+        found = digest_of_content(item["title"], item["body"], constraints, item["priority"], item["not_before_at"])
+        return Loaded(
+            item_id=item["id"],
+            key=item["key"],
+            queue=item["queue"],
+            title=item["title"],
+            body=item["body"],
+            digest=item["digest"],
+            revision=item["revision"],
+            door=item["door"],
+            origin=item["origin"],
+            decisions=item["decisions"],
+            constraints=constraints,
+            node_id=node["id"],
+            node_path=node["path"],
+            node_kind=node["kind"],
+            node_title=node["title"],
+            attempt=node["attempt"],
+            failures=node["failures"],
+            answers=tuple(answer for flag in flags for answer in _answers(flag)),
+            rejected=(),
+            created_at=item["created_at"],
+            generation=item["generation"],
+            parks=parks,
+            intact=found == item["digest"],
+        )
+
+
+def _text(row: sqlite3.Row, field: str) -> str:
+    value = row[field]
+    if not isinstance(value, str):
+        raise Unreadable(f"{field} is not text")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise Unreadable(f"{field} is not UTF-8 (character {error.start})") from None
+    return value
+
+
+def _constraints(row: sqlite3.Row) -> tuple[Constraint, ...]:
+    try:
+        return tuple(Constraint(**one) for one in json.loads(_text(row, "constraints")))
+    except (ValueError, TypeError) as error:
+        raise Unreadable(f"constraints cannot be parsed ({error})") from None
+
+
+def _answers(flag: sqlite3.Row) -> list[PersonsAnswer]:
+    try:
+        answer: dict[str, Any] = json.loads(flag["answer"])
+        questions = json.loads(flag["questions"])
+        if answer.get("does"):  # "try again" about a crash says nothing about the item itself
+            return []
+        asked = questions[answer.get("question", 1) - 1]
+        option = answer.get("option")
+        label = asked["options"][option - 1]["label"] if option else None
+        text = answer["text"] if not answer.get("reason") else f"{answer['text']} ({answer['reason']})"
+        return [PersonsAnswer(flag["id"], asked["question"], label, text, answer["by"], flag["resolved_at"])]
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        raise Unreadable(f"the answer to {flag['id']} cannot be parsed ({error})") from None

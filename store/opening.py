@@ -1,0 +1,308 @@
+"""Opening the store, or refusing it: an unknown, damaged or vanished store is never treated as empty.
+
+    missing, nothing of an earlier one beside it   → created under a temporary name, renamed whole
+    missing, but an earlier one left traces         → refused
+    not ours, newer, truncated, damaged, commits lost with a deleted WAL → refused
+    older                                           → a copy is kept, then migrated
+    ours                                            → ``quick_check`` unless nothing changed since the last clean stop
+
+Beside the file lie ``store.lock`` (the write gate; holds the number of the last commit) and ``clean.json`` (size and
+mtime at the last clean stop; not in the database, so that a lost database cannot vouch for itself).
+A refusal writes nothing, names the file and says what to do; exit 70.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+from store import files, mounts
+from store.database import DB_NAME, Database, connect
+from store.errors import ConfigProblem, NameTaken, StoreRefused
+from store.gate import WriteGate
+
+KNOWN_VERSION = 1
+KNOWN_APPLICATION = 0x53484654
+CLEAN_NAME = "clean.json"
+TRACES = (f"{DB_NAME}-wal", CLEAN_NAME, "history.db")
+_HEADER = b"SQLite format 3\x00"
+
+
+def prepare(state_dir: Path, *, allow_network: bool = False) -> list[str]:
+    """Create, migrate or check the store; lines worth telling (empty when all is as it was).
+
+    Raises StoreRefused, ConfigProblem (a network file system, a folder that cannot be written), StoreBusy.
+    """
+    _check_folder(state_dir, allow_network=allow_network)
+    gate = WriteGate(state_dir / "store.lock")
+    try:
+        with gate.held(10.0) as fd:
+            return _prepare_locked(state_dir, _sequence(fd), wal=not _foreign(state_dir))
+    finally:
+        gate.close()
+
+
+def open_database(state_dir: Path, *, read_only: bool = False) -> Database | None:
+    """The store for a command: None when there is none yet and never was one.
+
+    Looks at the header and the version only. Raises StoreRefused.
+    """
+    path = state_dir / DB_NAME
+    if not path.exists():
+        _refuse_if_vanished(state_dir, _sequence_at(state_dir / "store.lock"))
+        return None
+    _check_header(path)
+    db = Database(state_dir, read_only=read_only)
+    try:
+        version = db.connection().execute("PRAGMA user_version").fetchone()[0]
+    except sqlite3.DatabaseError as error:
+        raise damaged(path, str(error)) from error
+    _check_version(path, version)
+    if version < KNOWN_VERSION:
+        raise StoreRefused(f"{path} is of schema {version}, older than this Shiftwork ({KNOWN_VERSION}). Start it once:  shiftwork run")
+    return db
+
+
+def note_clean_stop(db: Database) -> None:
+    """Fold the log, close, and note size and mtime: the next start may skip its check."""
+    with contextlib.suppress(sqlite3.Error):
+        db.shrink_wal()
+    db.close()
+    status = db.path.stat()
+    note = json.dumps({"bytes": status.st_size, "mtime_ns": status.st_mtime_ns}).encode()
+    files.replace_own(db.state_dir / CLEAN_NAME, note, point="store.mark")
+
+
+def damaged(path: Path, what: str) -> StoreRefused:
+    """The error for a file that SQLite itself complains about."""
+    return StoreRefused(
+        f"{path} is damaged ({what}). Nothing was written. Put a backup in its place, or keep the file aside and ask "
+        "for help; see docs/recovery.md"
+    )
+
+
+def _prepare_locked(state_dir: Path, sequence: int, *, wal: bool) -> list[str]:
+    path = state_dir / DB_NAME
+    if not path.exists():
+        _refuse_if_vanished(state_dir, sequence)
+        _create(state_dir, wal=wal)
+        return [f"new store {path}"]
+    _check_header(path)
+    had_wal = (state_dir / f"{DB_NAME}-wal").exists()
+    clean = not _wal_has_frames(state_dir) and _is_clean(state_dir)
+    told: list[str] = []
+    try:
+        conn = connect(path)
+        try:
+            version = conn.execute("PRAGMA user_version").fetchone()[0]
+            _check_version(path, version)
+            if version < KNOWN_VERSION:
+                told.append(_migrate(state_dir, version))
+            _check_tables(conn, path)
+            if not clean:
+                _quick_check(conn, path)
+            told += _check_commits(conn, path, sequence, had_wal=had_wal)
+            _check_meta(conn, path)
+            _check_journal(conn, path, wal=wal)
+        finally:
+            conn.close()
+    except sqlite3.DatabaseError as error:
+        raise damaged(path, str(error)) from error
+    return told
+
+
+def _check_folder(state_dir: Path, *, allow_network: bool) -> None:
+    try:
+        state_dir.mkdir(parents=True, exist_ok=True, mode=0o770)
+        fd = os.open(state_dir, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC)
+        os.close(fd)
+    except OSError as error:
+        if error.errno not in (21, 95):  # EISDIR, EOPNOTSUPP: no O_TMPFILE here; the lock file will tell
+            raise unwritable(state_dir, error) from error
+    if not allow_network and _foreign(state_dir):
+        raise ConfigProblem(
+            f"{state_dir} is on a {mounts.file_system(state_dir)} file system; the store needs a local disk. "
+            "Point state_dir to one, or set [daemon] allow_network_store = true (slower, and one machine only)"
+        )
+
+
+def unwritable(folder: Path, error: OSError) -> ConfigProblem:
+    """The error for a state folder that this user cannot write: path, owner, user."""
+    at = folder
+    while not at.exists():
+        at = at.parent
+    owner = at.stat()
+    return ConfigProblem(
+        f"{folder} cannot be written ({error.strerror}): {at} belongs to uid {owner.st_uid} gid {owner.st_gid} "
+        f"(mode {owner.st_mode & 0o7777:04o}), this is uid {os.geteuid()}. Give it to this user, or set state_dir"
+    )
+
+
+def _foreign(state_dir: Path) -> bool:
+    return mounts.is_foreign(mounts.file_system(state_dir))
+
+
+def _refuse_if_vanished(state_dir: Path, sequence: int) -> None:
+    traces = [name for name in TRACES if (state_dir / name).exists()]
+    if sequence > 0:
+        traces.append(f"store.lock (commit {sequence})")
+    if traces:
+        raise StoreRefused(
+            f"{state_dir / DB_NAME} is missing, but this folder held a store: {', '.join(traces)}. Nothing was written. "
+            f"Put the file or a backup back; to begin anew on purpose, move {state_dir} away"
+        )
+
+
+def _check_header(path: Path) -> None:
+    with path.open("rb") as file:
+        head = file.read(100)
+    if not head:
+        raise StoreRefused(f"{path} is empty (0 bytes). Nothing was written. Put a backup in its place")
+    if len(head) < 100 or head[:16] != _HEADER:
+        raise StoreRefused(f"{path} is not an SQLite file. Nothing was written. Put the store or a backup in its place")
+    application, version = struct.unpack(">I", head[68:72])[0], struct.unpack(">I", head[60:64])[0]
+    if application != KNOWN_APPLICATION:
+        raise StoreRefused(
+            f"{path} belongs to another program (application id {application:#x}). Nothing was written. "
+            "Set state_dir to a folder of Shiftwork's own"
+        )
+    _check_version(path, version)
+
+
+def _check_version(path: Path, version: int) -> None:
+    if version > KNOWN_VERSION:
+        raise StoreRefused(
+            f"{path} was written by a newer Shiftwork (schema {version}, this one knows {KNOWN_VERSION}).\n"
+            "Nothing was touched. Install that version again, or put back a backup from before"
+        )
+    if version < 1:
+        raise damaged(path, f"schema version {version}")
+
+
+def _check_tables(conn: sqlite3.Connection, path: Path) -> None:
+    from store.schema import ddl  # noqa: PLC0415 - only the checking start pays for it
+
+    model = sqlite3.connect(":memory:")
+    model.executescript(ddl())
+    query = "SELECT type, name FROM sqlite_schema WHERE sql IS NOT NULL"
+    wanted = {tuple(row) for row in model.execute(query)}
+    model.close()
+    missing = sorted(name for kind, name in wanted - {tuple(row) for row in conn.execute(query)})
+    if missing:
+        raise damaged(path, f"missing: {', '.join(missing)}")
+
+
+def _quick_check(conn: sqlite3.Connection, path: Path) -> None:
+    found = [row[0] for row in conn.execute("PRAGMA quick_check(3)")]
+    if found != ["ok"]:
+        raise damaged(path, "; ".join(found))
+
+
+def _check_commits(conn: sqlite3.Connection, path: Path, noted: int, *, had_wal: bool) -> list[str]:
+    row = conn.execute("SELECT seq FROM commits").fetchone()
+    if row is None:
+        raise damaged(path, "its commit counter is gone")
+    if row[0] >= noted:
+        return []
+    lost = f"{noted - row[0]} of {noted} commits"
+    if not had_wal:
+        raise StoreRefused(
+            f"{path} lacks its newest {lost}: {path.name}-wal was deleted, or an older copy was put here. "
+            f"Nothing was written. Put the -wal file back; if you restored a backup on purpose, delete {path.parent / 'store.lock'}"
+        )
+    return [f"the newest {lost} are lost: {path.name}-wal was cut or damaged; the state before them is whole"]
+
+
+def _check_meta(conn: sqlite3.Connection, path: Path) -> None:
+    try:
+        meta = {row["key"]: json.loads(row["value"]) for row in conn.execute("SELECT key, value FROM meta")}
+        good = isinstance(meta["store_id"], str) and isinstance(meta["created_at"], float)
+        steps = [row["name"] for row in conn.execute("SELECT name FROM _sqlite_migrations WHERE migration_set = 'shiftwork'")]
+    except (ValueError, KeyError) as error:
+        raise damaged(path, f"its own records cannot be read: {error}") from error
+    if not good or steps != [f"schema_{number}" for number in range(1, KNOWN_VERSION + 1)]:
+        raise damaged(path, "its own records (meta, migrations) are not what they were")
+
+
+def _check_journal(conn: sqlite3.Connection, path: Path, *, wal: bool) -> None:
+    wanted = "wal" if wal else "delete"
+    got = conn.execute(f"PRAGMA journal_mode = {wanted}").fetchone()[0]
+    if got != wanted:
+        raise StoreRefused(f"{path}: asked for journal mode {wanted}, got {got}; is another program using it?")
+
+
+def _create(state_dir: Path, *, wal: bool) -> None:
+    temporary = f".new-{os.getpid()}.db"
+    for old in state_dir.glob(".new-*.db*"):
+        old.unlink(missing_ok=True)
+    _child("create", str(state_dir), temporary, *([] if wal else ["--no-wal"]), path=state_dir / DB_NAME)
+    with contextlib.suppress(NameTaken):
+        files.rename(state_dir / temporary, state_dir / DB_NAME, point="store.create")
+    files.fsync_folder(state_dir)
+
+
+def _migrate(state_dir: Path, version: int) -> str:
+    path = state_dir / DB_NAME
+    copy = state_dir / f"{DB_NAME}.schema-{version}"
+    if not copy.exists():
+        conn = connect(path, read_only=True)
+        temporary = state_dir / f".copy-{os.getpid()}.db"
+        temporary.unlink(missing_ok=True)
+        conn.execute("VACUUM INTO ?", (str(temporary),))
+        conn.close()
+        files.rename(temporary, copy, point="store.mark")
+    _child("migrate", str(path), path=path)
+    return f"migrated {path} from schema {version} to {KNOWN_VERSION}; the file as it was: {copy}"
+
+
+def _child(action: str, *arguments: str, path: Path) -> None:
+    done = subprocess.run(  # noqa: S603 - our own interpreter and module
+        [sys.executable, "-m", "store.migrations", action, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    if done.returncode == -9:
+        os.kill(os.getpid(), 9)  # a crash point in the child is a crash of the whole
+    if done.returncode:
+        raise StoreRefused(
+            f"{path}: {action} failed and was rolled back: {done.stderr.strip()}. Nothing was changed. "
+            "Install the version that wrote it, or report this"
+        )
+
+
+def _is_clean(state_dir: Path) -> bool:
+    try:
+        note = json.loads((state_dir / CLEAN_NAME).read_bytes())
+        status = (state_dir / DB_NAME).stat()
+        return bool(note == {"bytes": status.st_size, "mtime_ns": status.st_mtime_ns})
+    except (OSError, ValueError):
+        return False
+
+
+def _wal_has_frames(state_dir: Path) -> bool:
+    wal = state_dir / f"{DB_NAME}-wal"
+    return wal.exists() and wal.stat().st_size > 0
+
+
+def _sequence(fd: int) -> int:
+    text = os.pread(fd, 32, 0).split(b"\n")[0].strip()
+    return int(text) if text.isdigit() else 0
+
+
+def _sequence_at(path: Path) -> int:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return 0
+    try:
+        return _sequence(fd)
+    finally:
+        os.close(fd)
