@@ -1,0 +1,195 @@
+"""Pages that need no store: ``start`` when a start is refused, ``store`` when the store itself cannot be written.
+
+A mark file says who was told, so that each is told once until a good start (or a mended store) takes the mark away:
+
+    {"id": "E-s3f2a", "at": …, "told": [URL FILES]}     written before the first send, and after each that arrived
+
+A kill in between repeats at most the message that was under way, under the same id. The mark lies in the state folder;
+where that cannot be written, in the user's runtime folder or the folder for temporary files.
+
+A configuration that is refused may still name its services: whatever can be read of it is enough (``salvage``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from notify.messages import Message
+from notify.policy import PAGE, Channel
+from notify.sender import Outcome, run_child
+from store import files
+from store.errors import ShiftworkError
+from store.keys import digest
+from store.points import outside
+from store.text import first_line, shown
+
+TIMEOUT_S = 10.0
+DEADLINE_S = 15.0
+MARK_BYTES = 64 * 1024
+
+_HEADER = re.compile(r"^\s*\[", re.MULTILINE)
+
+
+def salvage(text: str) -> dict[str, Any]:
+    """What can be read of a TOML text: all of it, or each table that is sound on its own. Never raises."""
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError):
+        pass
+    starts = [0, *(match.start() for match in _HEADER.finditer(text)), len(text)]
+    found: dict[str, Any] = {}
+    for begin, end in zip(starts, starts[1:], strict=False):
+        try:
+            part = tomllib.loads(text[begin:end])
+        except (tomllib.TOMLDecodeError, RecursionError):
+            continue
+        for key, value in part.items():
+            known = found.get(key)
+            found[key] = {**known, **value} if isinstance(known, dict) and isinstance(value, dict) else value
+    return found
+
+
+def services_of(data: Mapping[str, Any], folder: Path) -> list[Channel]:
+    """The services a parsed configuration names, as far as they make sense; the rest is passed over."""
+    section = data.get("notify")
+    services = section.get("services") if isinstance(section, dict) else None
+    found = []
+    for service in services if isinstance(services, list) else []:
+        url_file = service.get("url_file") if isinstance(service, dict) else None
+        tags = service.get("tags", [PAGE, "ticket"]) if isinstance(service, dict) else None
+        if isinstance(url_file, str) and url_file and "\0" not in url_file and isinstance(tags, list):
+            name = os.path.normpath(os.path.join(os.path.abspath(folder), url_file))
+            found.append(Channel(name, tuple(str(tag) for tag in tags)))
+    return found
+
+
+def page_start_refused(
+    error: ShiftworkError, *, services: Sequence[Channel], config: Path, state_dir: Path | None, now: float
+) -> list[Outcome]:
+    """Page that a start was refused with ``error``; an outcome for each service tried now, none when all were told.
+
+    Never raises: the refusal itself must be what ends the process, with its own exit code.
+    """
+    lines = [f"It ended with exit code {error.exit_code}; nothing runs until somebody looks."]
+    if error.exit_code == 78:
+        lines += [
+            f"The configuration {shown(str(config))} was refused.",
+            "",
+            "Look:    shiftwork check-config",
+        ]
+    else:
+        lines += [shown(first_line(str(error)), 200), "", "Look:    shiftwork doctor"]
+    lines.append("It is told once, until a start succeeds.")
+    where = f"{os.uname().nodename} {os.path.dirname(os.path.abspath(config))}"
+    return _page(
+        "start", f"Shiftwork did not start on {shown(where, 100)}", lines, services, config, state_dir, now
+    )
+
+
+def page_store_problem(
+    words: str, *, services: Sequence[Channel], config: Path, state_dir: Path | None, now: float
+) -> list[Outcome]:
+    """Page that the running daemon's store cannot be used; once until ``forget("store", …)``. Never raises."""
+    lines = [
+        shown(words, 200),
+        "",
+        "Look:    shiftwork doctor",
+        "It is told once, until the store works again.",
+    ]
+    where = f"{os.uname().nodename} {os.path.dirname(os.path.abspath(config))}"
+    return _page(
+        "store",
+        f"Shiftwork cannot use its store on {shown(where, 100)}",
+        lines,
+        services,
+        config,
+        state_dir,
+        now,
+    )
+
+
+def forget(alert: str, *, config: Path, state_dir: Path | None) -> None:
+    """After a good start (``start``) or when the store works again (``store``): the next time is news again."""
+    for mark in _marks(alert, config, state_dir):
+        try:
+            if mark.is_file():
+                files.remove(mark, point="notify.mark")
+        except OSError:
+            continue  # a mark that cannot be removed could not be written either
+
+
+def _page(
+    alert: str,
+    title: str,
+    lines: Sequence[str],
+    services: Sequence[Channel],
+    config: Path,
+    state_dir: Path | None,
+    now: float,
+) -> list[Outcome]:
+    channels = list(dict.fromkeys(service.name for service in services if PAGE in service.tags))
+    marks = _marks(alert, config, state_dir)
+    mark = next((found for place in marks if (found := _read(place)) is not None), None)
+    if mark is None:
+        mark = {"id": f"E-s{digest(alert, str(config), now)[:4]}", "at": now, "told": []}
+    outcomes = []
+    for channel in channels:
+        if channel in mark["told"]:
+            continue
+        _write(marks, mark)
+        body = "\n".join([f"{mark['id']} · page · {alert}", *lines])
+        message = Message(mark["id"], f"[Shiftwork] {title} ({mark['id']})", body, "failure")
+        with outside("notify.send"):
+            outcome = run_child(
+                {
+                    "url_file": channel,
+                    "title": message.title,
+                    "body": body,
+                    "type": "failure",
+                    "timeout_s": TIMEOUT_S,
+                },
+                deadline_s=DEADLINE_S,
+            )
+        outcomes.append(outcome)
+        if outcome.delivered:
+            mark["told"].append(channel)
+            _write(marks, mark)
+    return outcomes
+
+
+def _marks(alert: str, config: Path, state_dir: Path | None) -> list[Path]:
+    """The places for the mark, best first. The last two are told apart by user and configuration."""
+    name = f"shiftwork-{os.geteuid()}-{digest(os.path.abspath(config))}-{alert}-told.json"
+    places = [state_dir / f"{alert}-told.json"] if state_dir is not None else []
+    folders = [os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir()]
+    return [*places, *(Path(folder) / name for folder in folders if folder)]
+
+
+def _read(mark: Path) -> dict[str, Any] | None:
+    try:
+        fd = os.open(mark, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(fd, "rb") as file:
+            if os.fstat(fd).st_uid != os.geteuid():  # somebody else's file must not silence a page
+                return None
+            data = json.loads(file.read(MARK_BYTES))
+        told = [str(channel) for channel in data["told"]]
+        return {"id": shown(str(data["id"]), 16), "at": float(data["at"]), "told": told}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _write(marks: Sequence[Path], mark: Mapping[str, Any]) -> None:
+    """Write the mark in the first place that takes it; in none, the page goes out all the same."""
+    for place in marks:
+        try:
+            files.replace_own(place, json.dumps(mark).encode(), point="notify.mark", mode=0o600)
+        except OSError:
+            continue
+        return
