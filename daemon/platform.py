@@ -1,4 +1,4 @@
-"""The one platform: Linux with a kernel from 5.13 on. Elsewhere one clear line and exit 1, before anything else."""
+"""The one platform: Linux with a kernel from 5.13 on. Elsewhere one clear line and exit 1, first of all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def require_linux() -> None:
 
 
 def unfit(platform: str, release: str) -> str | None:
-    """One line on why this machine does not do; None when it does. A kernel that tells no version is let pass."""
+    """One line on why this machine does not do; None when it does. A kernel without a number is let pass."""
     if platform != "linux":
         return f"Shiftwork runs on Linux only (a container or WSL2 will do); this is {platform}."
     version = re.match(r"(\d+)\.(\d+)", release)

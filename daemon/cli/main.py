@@ -97,9 +97,10 @@ def _verb(words: list[str]) -> tuple[str, list[str]]:
     longer = [verb for verb in VERBS if verb.startswith(f"{words[0]} ")]
     if longer:
         raise UsageProblem("\n".join([f'"{words[0]}" needs one more word:', *_lines(longer)]))
-    raise UsageProblem(
-        f'there is no verb "{_escaped(words[0])}"{_hint(words[0])}\nAll verbs:  shiftwork --help'
-    )
+    from daemon.cli import screen
+
+    hint = f"{_hint(words[0])}\nAll verbs:  {screen.command('--help')}"
+    raise UsageProblem(f'there is no verb "{_escaped(words[0])}"{hint}')
 
 
 def _hint(word: str) -> str:
@@ -117,9 +118,8 @@ def _first_screen() -> int:
     for line in _lines(list(VERBS)):
         screen.out(line)
     screen.out("\nMore of one verb:  shiftwork VERB --help")
-    if not any(
-        os.path.exists(name) for name in (os.environ.get(light.VARIABLE), light.LOCAL, light.SYSTEM) if name
-    ):
+    places = (os.environ.get(light.VARIABLE), light.LOCAL, light.SYSTEM)
+    if not any(os.path.exists(name) for name in places if name):
         screen.out(f"Begin here:        {screen.command('init', 'demo')}")
     return 0
 

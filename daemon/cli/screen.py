@@ -78,7 +78,7 @@ def count(number: int, one: str, many: str | None = None) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> list[str]:
-    """Lines of columns two blanks apart. ``right`` are the columns set to the right; the last is never padded."""
+    """Lines of columns two blanks apart. ``right`` are the columns set to the right."""
     widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
     lines = []
     for row in (head, *rows):

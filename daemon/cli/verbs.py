@@ -1,8 +1,8 @@
 """The verbs that exist, in the order that the first screen shows them.
 
-A verb is one line here: its words, the module in this package that has it, and what it is for. The module has,
-for the verb ``notify test``, ``notify_test_arguments(parser)`` and ``notify_test(args) -> int``; a module with a
-single verb may name them ``add_arguments`` and ``run``. It is imported only when its verb is called.
+A verb is one line here: its words, the module in this package that has it, and what it is for. For the verb
+``notify test`` the module has ``notify_test_arguments(parser)`` and ``notify_test(args) -> int``; a module with
+a single verb may name them ``add_arguments`` and ``run``. It is imported only when its verb is called.
 """
 
 from __future__ import annotations

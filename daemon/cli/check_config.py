@@ -1,0 +1,205 @@
+"""``shiftwork check-config``: all that is wrong at once, and what the good rest means. Needs no running daemon.
+
+It tries each folder (FIELD 10), gives the next three times of each timer and the services per tag (FIELD 49), and
+sees that nobody else owns our package names. ``--show`` prints every value in force, secrets masked (FIELD 50).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from daemon import folders, packages
+from daemon.cli import light, screen
+from daemon.config import Config, read
+from daemon.config_words import Problem, key_text, masked, report
+from daemon.toml_lines import KeyPath, key_lines, line_of
+from store.errors import ConfigProblem
+from triggers.config import TimerTrigger
+
+NEXT_TIMES = 3
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """--show, --json."""
+    parser.add_argument("--show", action="store_true", help="print every value in force, secrets masked")
+    parser.add_argument("--json", action="store_true", help="for programs")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Exit 0 when the daemon could start with this file, else 78."""
+    file = light.find(args.config)
+    reading = read(file)
+    problems = list(reading.problems)
+    warnings = list(reading.warnings)
+    if reading.config is not None:
+        lines = key_lines(file.read_text(encoding="utf-8-sig"))
+        problems += [_problem(lines, path, rule) for path, rule in folder_problems(reading.config)]
+        warnings += [_problem(lines, path, rule) for path, rule in folder_doubts(reading.config)]
+        problems += [Problem(1, "installation", None, line) for line in packages.strangers()]
+    meaning = _meaning(reading.config, time.time()) if reading.config is not None else {}
+    if args.json:
+        _print_json(file, problems, warnings, meaning, reading.config if args.show else None)
+    else:
+        _print(file, problems, warnings, meaning, reading.config, show=args.show)
+    return ConfigProblem.exit_code if problems else 0
+
+
+def folder_problems(config: Config) -> Iterator[tuple[KeyPath, str]]:
+    """Folders in which the daemon could not do its work, each tried for real."""
+    problem = folders.trial(config.state_dir)
+    if problem:
+        yield ("state_dir",), problem
+    for name, queue in config.queues.items():
+        for key, folder in (("inbox", queue.inbox), ("outbox", queue.outbox)):
+            problem = folders.trial(folder) if folder is not None else None
+            if problem:
+                yield ("queues", name, key), problem
+
+
+def folder_doubts(config: Config) -> Iterator[tuple[KeyPath, str]]:
+    """Folders that work for us and may not work for those who drop files."""
+    for name, queue in config.queues.items():
+        if queue.inbox is not None and folders.foreign_files_stay(queue.inbox):
+            yield ("queues", name, "inbox"), "sticky folder: files of other users cannot be taken from it"
+
+
+def _problem(lines: Mapping[KeyPath, int], path: KeyPath, rule: str) -> Problem:
+    return Problem(line_of(dict(lines), path), key_text(path), None, rule)
+
+
+def _meaning(config: Config, now: float) -> dict[str, Any]:
+    """What the file comes to: queues, next times, services."""
+    return {
+        "state_dir": str(config.state_dir),
+        "queues": {
+            name: {
+                "inbox": None if queue.inbox is None else str(queue.inbox),
+                "outbox": None if queue.outbox is None else str(queue.outbox),
+                "decider": queue.decider,
+                "kind": config.deciders[queue.decider].kind,
+                "sources": len(_source_files(queue.sources)),
+            }
+            for name, queue in config.queues.items()
+        },
+        "timers": {
+            name: _next_times(trigger, now)
+            for name, trigger in config.triggers.items()
+            if isinstance(trigger, TimerTrigger)
+        },
+        "services": _services(config),
+    }
+
+
+def _source_files(patterns: tuple[str, ...]) -> set[str]:
+    import glob
+
+    found = {file for pattern in patterns for file in glob.glob(pattern, recursive=True)}
+    return {file for file in found if os.path.isfile(file)}
+
+
+def _next_times(trigger: TimerTrigger, now: float) -> list[float]:
+    from triggers.timer import next_times
+
+    return next_times(trigger, now=now, count=NEXT_TIMES)
+
+
+def _services(config: Config) -> dict[str, int]:
+    """Tag → how many services Apprise really makes of the files that name it."""
+    if not config.notify.services:
+        return {}
+    from notify.services import count_per_tag
+
+    return count_per_tag(config.notify)
+
+
+def _print_json(
+    file: Path,
+    problems: list[Problem],
+    warnings: list[Problem],
+    meaning: Mapping[str, Any],
+    shown_config: Config | None,
+) -> None:
+    timers = meaning.get("timers", {})
+    document: dict[str, Any] = {
+        "file": str(file),
+        "ok": not problems,
+        "errors": [problem._asdict() for problem in problems],
+        "warnings": [problem._asdict() for problem in warnings],
+        **meaning,
+        "timers": {name: [screen.utc(at) for at in times] for name, times in timers.items()},
+    }
+    if shown_config is not None:
+        document["config"] = json.loads(shown_config.to_json())
+    screen.json_out(json.loads(masked(json.dumps(document))) if shown_config is not None else document)
+
+
+def _print(
+    file: Path,
+    problems: list[Problem],
+    warnings: list[Problem],
+    meaning: Mapping[str, Any],
+    config: Config | None,
+    *,
+    show: bool,
+) -> None:
+    for warning in warnings:
+        screen.note(f"{warning.text(file)}  (warning)")
+    if problems:
+        screen.out(report(file, problems))
+    elif show and config is not None:
+        screen.out("\n".join(toml_lines(json.loads(config.to_json()))))
+    else:
+        for line in _meaning_lines(file, meaning, len(warnings)):
+            screen.out(line)
+
+
+def _meaning_lines(file: Path, meaning: Mapping[str, Any], warnings: int) -> Iterator[str]:
+    doubts = f", {screen.count(warnings, 'warning')}" if warnings else ""
+    yield f"{screen.quoted(file)} is good{doubts} · state {screen.quoted(meaning['state_dir'])}"
+    for name, queue in meaning["queues"].items():
+        inbox = screen.quoted(queue["inbox"]) if queue["inbox"] else "none"
+        outbox = screen.quoted(queue["outbox"]) if queue["outbox"] else "none"
+        decider = (
+            queue["decider"] if queue["decider"] == queue["kind"] else f"{queue['decider']} ({queue['kind']})"
+        )
+        sources = screen.count(queue["sources"], "source")
+        yield f"{name}  inbox {inbox}  outbox {outbox}  decider {decider}  {sources}"
+    for name, times in meaning["timers"].items():
+        yield f"timer {name}  next {', '.join(_when(at) for at in times)} {screen.zone()}"
+    services = meaning["services"]
+    if services:
+        yield f"services  {', '.join(f'{tag} {number}' for tag, number in sorted(services.items()))}"
+    else:
+        yield "services  none: nobody is paged"
+
+
+def _when(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+
+
+def toml_lines(values: Mapping[str, Any]) -> Iterator[str]:
+    """The configuration in force as TOML, without what has no value, secrets masked."""
+    yield f"# {values['file']} (digest {values['digest']})"
+    yield f"state_dir = {_toml(values['state_dir'])}"
+    for section in ("daemon", "http", "queues", "deciders", "triggers", "notify"):
+        many = section in ("queues", "deciders", "triggers")
+        tables = values[section] if many else {"": values[section]}
+        for name, table in tables.items():
+            yield ""
+            yield f"[{key_text((section, name) if many else (section,))}]"
+            yield from (f"{key} = {_toml(value)}" for key, value in table.items() if value is not None)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        pairs = (f"{key_text((key,))} = {_toml(inner)}" for key, inner in value.items() if inner is not None)
+        return f"{{ {', '.join(pairs)} }}"
+    if isinstance(value, list):
+        return f"[{', '.join(_toml(inner) for inner in value)}]"
+    return masked(json.dumps(value, ensure_ascii=False))
