@@ -27,6 +27,15 @@ POINTS: dict[str, str] = {
     "events.note": "an event of its own is committed",
     "extend": "a lease is extended before a call",
     "history": "raw prompts and replies are committed to history.db",
+    "inbox.archive": "a taken file moves to archive/",
+    "inbox.claim": "a dropped file moves into .work/",
+    "inbox.copy": "a copy from another file system gets its name",
+    "inbox.drop": "the original of a copied file is removed",
+    "inbox.mark": "what an inbox is gets noted beside the store",
+    "inbox.put-back": "a claimed file moves back to the inbox",
+    "inbox.reason": "the reason for a refusal gets its name",
+    "inbox.record": "refusals are committed as events",
+    "inbox.reject": "a refused file moves to rejected/",
     "intake": "handed-in items are committed",
     "memory.constraints": "a queue's constraints from the configuration are committed",
     "memory.episode": "an episode told by code is committed",
@@ -50,6 +59,7 @@ POINTS: dict[str, str] = {
     "store.create": "a new store gets its name",
     "store.mark": "a note beside the store is replaced",
     "store.migrate": "a migration is committed",
+    "timer.mark": "a timer's last tick is noted beside the store",
 }
 
 

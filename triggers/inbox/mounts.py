@@ -1,0 +1,61 @@
+"""Whether a folder's file system tells about changes: network and FUSE mounts do not, or only our own (FIELD 8)."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from store.mounts import is_foreign
+
+MOUNTINFO = Path("/proc/self/mountinfo")
+
+SHARED_TYPES = frozenset(
+    {"beegfs", "coda", "gfs2", "gpfs", "ocfs2", "orangefs", "prl_fs", "vboxsf", "vmhgfs"}
+)
+"""Folders shared with other machines or with a virtual machine's host, beside the network types of the store."""
+
+
+class Mount(NamedTuple):
+    """Where a folder lives: the mount point above it and the type of its file system."""
+
+    point: str
+    kind: str
+
+    @property
+    def silent(self) -> bool:
+        """Whether changes may come without an event, so that polling is needed."""
+        return is_foreign(self.kind) or self.kind in SHARED_TYPES
+
+
+def mount_of(folder: Path, *, mountinfo: Path = MOUNTINFO) -> Mount:
+    """The mount that ``folder`` lies in. Without /proc: a mount of an unknown kind, which counts as local."""
+    try:
+        text = mountinfo.read_bytes().decode("utf-8", "surrogateescape")
+    except OSError:
+        return Mount("/", "unknown")
+    return find_mount(os.path.realpath(folder), text)
+
+
+def find_mount(path: str, mountinfo: str) -> Mount:
+    """The mount of the absolute ``path`` in the text of a mountinfo file; of several on one point the last one."""
+    found = Mount("/", "unknown")
+    for line in mountinfo.splitlines():
+        left, dash, right = line.partition(" - ")
+        fields = left.split(" ")
+        if not dash or len(fields) < 5:
+            continue
+        point = _unescaped(fields[4])
+        if _within(path, point) and len(point) >= len(found.point):
+            found = Mount(point, right.partition(" ")[0])
+    return found
+
+
+def _within(path: str, point: str) -> bool:
+    return point in {"/", path} or path.startswith(point + "/")
+
+
+def _unescaped(field: str) -> str:
+    """The kernel writes space, tab, newline and backslash as octal."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field)
