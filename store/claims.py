@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from store.asking import Ask, ask_person
@@ -126,12 +126,8 @@ class Claims:
         now: float,
         lease_s: float,
         deadline_s: float,
-        with_commit: Callable[[sqlite3.Connection], None] | None = None,
     ) -> Claim | None:
-        """Take the first ready node of the first of ``queues`` that has one; None when nothing is ready.
-
-        ``with_commit`` may add rows that ride on this commit (marks of written files).
-        """
+        """Take the first ready node of the first of ``queues`` that has one; None when nothing is ready."""
         token = uuid.uuid4().hex
         with self._db.write(point="claim") as conn:
             row = None
@@ -146,8 +142,6 @@ class Claims:
                 ).fetchone()
                 if row is not None:
                     break
-            if with_commit is not None:
-                with_commit(conn)
             if row is None:
                 return None
             item = conn.execute("SELECT version, plan_version FROM items WHERE id = ?", (row["item_id"],)).fetchone()
@@ -195,25 +189,25 @@ class Claims:
             if done != 1:
                 raise lost(claim)
 
-    def release(self, claim: Claim, *, now: float, why: str) -> bool:
+    def release(self, held: Claim | Lease, *, now: float, why: str) -> bool:
         """Give the node back uncounted (a graceful stop). False when the claim was lost before."""
         with self._db.write(point="release") as conn:
-            if not drop_lease(conn, claim.node_id, claim.token):
+            if not drop_lease(conn, held.node_id, held.token):
                 return False
             conn.execute(
                 "UPDATE nodes SET state = 'pending', version = version + 1, attempt = attempt - 1, changed_at = ?, "
                 "held = (SELECT paused FROM items WHERE items.id = nodes.item_id), why = ? "
-                "WHERE id = ? AND state = 'running' AND version = ?",
-                (now, why, claim.node_id, claim.node_version),
+                "WHERE id = ? AND state = 'running'",
+                (now, why, held.node_id),
             )
-            end_session(conn, claim.session_id, outcome="released", cause=why, now=now)
+            end_session(conn, held.session_id, outcome="released", cause=why, now=now)
             self._events.add(
                 conn,
                 now=now,
                 kind="release",
-                queue=claim.queue,
-                item_id=claim.item_id,
-                session_id=claim.session_id,
+                queue=held.queue,
+                item_id=held.item_id,
+                session_id=held.session_id,
                 data={"why": why},
             )
         return True

@@ -26,6 +26,8 @@ PAGE_SIZE = 1024
 AUTOCHECKPOINT_PAGES = 8000
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
 
+Rider = Callable[[sqlite3.Connection], None]
+
 
 class Database:
     """The store's file and its write gate. Safe to use from several threads; each has its own connection."""
@@ -37,6 +39,7 @@ class Database:
         self.wait_s = wait_s
         self.gate = WriteGate(state_dir / "store.lock")
         self.on_commit: Callable[[], None] | None = None
+        self._riders: list[Rider] = []
         self._local = threading.local()
         self._open: list[sqlite3.Connection] = []
         self._open_lock = threading.Lock()
@@ -70,6 +73,9 @@ class Database:
                 conn.execute("BEGIN IMMEDIATE")
                 try:
                     yield conn
+                    riders = list(self._riders)
+                    for rider in riders:
+                        rider(conn)
                     sequence = conn.execute("UPDATE commits SET seq = seq + 1 RETURNING seq").fetchone()[0]
                     reach(f"{point}.before")
                 except BaseException:
@@ -79,9 +85,19 @@ class Database:
             except sqlite3.OperationalError as error:
                 raise _busy_or_same(error, self.path) from error
             os.pwrite(fd, b"%015d\n" % sequence, 0)
+            del self._riders[: len(riders)]
             reach(f"{point}.after")
         if self.on_commit is not None:
             self.on_commit()
+
+    def ride_along(self, rider: Rider) -> None:
+        """Let ``rider`` write in this process's next commit: for marks that are not worth a commit of their own."""
+        self._riders.append(rider)
+
+    @property
+    def riders(self) -> int:
+        """How many riders wait for a commit."""
+        return len(self._riders)
 
     def connection(self) -> sqlite3.Connection:
         """This thread's connection, with every pragma set; opened again after a fork."""

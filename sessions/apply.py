@@ -1,0 +1,181 @@
+"""Decisions as edits: values in, an ``Outcome`` out, no I/O. What a person reads about it is worded here too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from memory import episodes
+from memory.context import Context
+from sessions.decisions import Answer, Flag, Park
+from sessions.ladder import Checked
+from store.asking import Ask
+from store.checkpoints import Note, Outcome
+from store.claims import Claim, delay_after_failure
+from store.loading import Loaded
+from store.text import first_line
+
+NOTE_CHARS = 300
+PARK_EXPIRES_S = 48 * 3600.0
+RAW_KEPT_CHARS = 4000
+
+
+def edit(
+    claim: Claim, loaded: Loaded, context: Context, checked: Checked, *, decided_by: str, now: float
+) -> Outcome:
+    """The edit of a decision that reached the top of the ladder."""
+    decision = checked.decision
+    common = Outcome(
+        kind="answered",
+        decision=checked.body,
+        decided_by=decided_by,
+        notes=_notes(loaded, decision),
+        lessons=episodes.accept(
+            [lesson.model_dump() for lesson in decision.lessons], loaded=loaded, context=context
+        ),
+        conclusions=[one.model_dump() for one in decision.conclusions],
+        shown=context.shown,
+        premises=dict(decision.premises),
+        log=_log(checked, context),
+    )
+    if isinstance(decision, Answer):
+        cited = set(decision.citations)
+        return common._replace(
+            result={"text": decision.text, "citations": list(decision.citations), "reason": decision.reason},
+            shown=[one._replace(cited=one.ref in cited) for one in context.shown],
+            why=decision.reason,
+        )
+    if isinstance(decision, Flag):
+        return common._replace(kind="flagged", ask=_ask(claim, decision), why=decision.stuck)
+    return _parked(common, decision, now)
+
+
+def failed(
+    claim: Claim, loaded: Loaded, fault: str, raw: str, *, retry_after_s: float | None, limit: int, now: float
+) -> Outcome:
+    """A decider failure: tried again later, or, the ``limit``-th in a row, a person is asked."""
+    failures = loaded.failures + 1
+    if failures < limit:
+        wait_s = max(delay_after_failure(failures, key=claim.node_id), retry_after_s or 0.0)
+        return Outcome(
+            kind="failed",
+            failed_call=True,
+            not_before=now + wait_s,
+            why=f"decider failure {failures} of {limit}: {first_line(fault, 300)}",
+            log={"fault": fault[:2000], "failures": failures, "again_at": now + wait_s},
+        )
+    ask = _code_ask(
+        claim,
+        cause="failures",
+        stuck=f"the decider failed {failures} times in a row: {first_line(fault, 200)}",
+        reason="when the decider is mended, it will go through",
+        evidence=[raw[:RAW_KEPT_CHARS]] if raw else [],
+    )
+    return Outcome(kind="flagged", failed_call=True, ask=ask, why=ask.stuck, log={"fault": fault[:2000]})
+
+
+def too_many_decisions(claim: Claim, decisions: int) -> Outcome:
+    """The cap on decisions per item: a runaway becomes a question."""
+    ask = _code_ask(
+        claim,
+        cause="max_decisions",
+        stuck=f"{decisions} decisions on this item and no end (max_decisions)",
+        reason="a look at  shiftwork log  shows whether it goes in circles",
+    )
+    return Outcome(kind="denied", ask=ask, why=ask.stuck, log={"denied": "max_decisions"})
+
+
+def too_large(claim: Claim, chars: int, cap: int) -> Outcome:
+    """What must be shown whole does not fit; nothing is paraphrased or left out to make it fit."""
+    ask = _code_ask(
+        claim,
+        cause="context",
+        stuck=f"item and constraints need {chars} characters, context_chars allows {cap}",
+        reason="raise context_chars for this queue, or hand the item in shorter",
+    )
+    return Outcome(kind="denied", ask=ask, why=ask.stuck, log={"denied": "context_chars"})
+
+
+def unreadable(claim: Claim, what: str) -> Outcome:
+    """The item's own rows cannot be read; the rest of the store goes on."""
+    ask = _code_ask(
+        claim,
+        cause="unreadable",
+        stuck=f"unreadable: {what}",
+        reason="hand the item in again; this row cannot be trusted",
+        recommended=2,
+    )
+    return Outcome(kind="denied", ask=ask, why=ask.stuck, log={"unreadable": what})
+
+
+def _parked(common: Outcome, decision: Park, now: float) -> Outcome:
+    until = decision.until.timestamp()
+    expires = decision.expires.timestamp() if decision.expires else max(until, now + PARK_EXPIRES_S)
+    return common._replace(
+        kind="parked",
+        not_before=until,
+        parked=True,
+        why=decision.reason,
+        premises={**(common.premises or {}), "park_expires_at": expires},
+    )
+
+
+def _ask(claim: Claim, decision: Flag) -> Ask:
+    return Ask(
+        item_id=claim.item_id,
+        about_node_id=claim.node_id,
+        queue=claim.queue,
+        kind=decision.questions[0].kind,
+        stuck=decision.stuck,
+        questions=[one.model_dump() for one in decision.questions],
+        evidence=list(decision.evidence),
+    )
+
+
+def _code_ask(
+    claim: Claim, *, cause: str, stuck: str, reason: str, evidence: Sequence[str] = (), recommended: int = 1
+) -> Ask:
+    question: Mapping[str, Any] = {
+        "question": "Try it again, or give this item up?",
+        "kind": "exception",
+        "options": [
+            {"label": "try again", "cost": "the same again if nothing changed", "does": "retry"},
+            {"label": "give it up", "cost": "the item is aborted", "does": "abort"},
+        ],
+        "recommendation": {"option": recommended, "reason": reason},
+    }
+    return Ask(
+        item_id=claim.item_id, about_node_id=claim.node_id, queue=claim.queue, kind="exception", cause=cause,
+        stuck=stuck, questions=[question], evidence=evidence,
+    )  # fmt: skip
+
+
+def _notes(loaded: Loaded, decision: Answer | Flag | Park) -> list[Note]:
+    title = first_line(loaded.title, 120)
+    if isinstance(decision, Answer):
+        said = decision.note.strip() or f"{title} → {first_line(decision.text, 120)}"
+        return [Note("conclusion", _cut(f"{loaded.item_id}: {said}"), tuple(decision.citations))]
+    if isinstance(decision, Flag):
+        said = decision.note.strip() or f"{title}: {decision.questions[0].question}"
+        return [Note("question", _cut(f"{loaded.item_id}: {said}"), tuple(decision.evidence))]
+    said = decision.note.strip() or f"{title}: parked, {decision.reason}"
+    return [Note("stage", _cut(f"{loaded.item_id}: {said}"), tuple(decision.evidence))]
+
+
+def _log(checked: Checked, context: Context) -> dict[str, Any]:
+    body = checked.body
+    return {
+        "decision": body["decision"],
+        "reason": body["reason"],
+        "cites": body.get("citations", []),
+        "evidence": body["evidence"],
+        "alternatives": body["alternatives"],
+        "context_chars": context.chars,
+        "passages": len(context.request["passages"]),
+        "notes": len(context.request["notes"]),
+    }
+
+
+def _cut(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= NOTE_CHARS else line[: NOTE_CHARS - 1] + "…"

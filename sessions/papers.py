@@ -1,0 +1,169 @@
+"""Files for people: ``NAME.answer.md`` when an item is done, ``NAME.waiting.md`` while a question waits.
+
+Written after the checkpoint, whole or not at all, each once; never over a name that exists (``NAME.answer.md``, then
+``NAME.ID.answer.md``). A file that is gone or edited belongs to the person: it is neither written again nor removed.
+Every file carries a line with its item's id, by which a start after a crash knows its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from store import files
+from store.keys import bytes_digest
+from store.papers import Mark, Paper
+from store.sqlite import SqliteStore
+from store.text import shown, shown_block
+
+NAME_BYTES = 180
+MAX_TRIES = 50
+
+
+class Unmarked:
+    """Marks of written files on their way to the store: they ride on this process's next commit."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._store = store
+        self._marks: list[Mark] = []
+
+    def add(self, marks: Sequence[Mark], *, now: float) -> None:
+        """Let these marks ride along."""
+        if not marks:
+            return
+        if self.left():
+            self._marks.extend(marks)
+            return
+        self._marks = list(marks)
+        self._store.db.ride_along(lambda conn: self._store.papers.mark(conn, self._marks, now=now))
+
+    def left(self) -> list[Mark]:
+        """What no commit carried yet."""
+        return self._marks if self._store.db.riders else []
+
+
+def settle(
+    store: SqliteStore, outboxes: Mapping[str, Path | None], *, item_id: str | None = None
+) -> list[Mark]:
+    """Write and remove what is due (of one item, or of all) and give the marks to record. Raises OSError.
+
+    ``outboxes``: each queue's folder, None for a queue without one. A queue that is not in it is left as it is.
+    """
+    marks: list[Mark] = []
+    while due := [one for one in store.papers.due(item_id=item_id) if one.id not in {m.paper_id for m in marks}]:
+        for paper in due:
+            mark = _settle_one(paper, outboxes)
+            marks.append(mark if mark is not None else Mark(paper.id, "", None))
+    return [mark for mark in marks if mark.path != ""]
+
+
+def settle_and_mark(
+    store: SqliteStore, outboxes: Mapping[str, Path | None], *, now: float, item_id: str | None = None
+) -> int:
+    """The same with the marks in a commit of their own (at start, from commands); how many files it was about."""
+    marks = settle(store, outboxes, item_id=item_id)
+    store.papers.mark_now(marks, now=now)
+    return len(marks)
+
+
+def render(paper: Paper) -> bytes:
+    """The file's bytes; the same paper always gives the same ones."""
+    text = _answer(paper) if paper.kind == "answer" else _waiting(paper)
+    return text.encode("utf-8", "replace")
+
+
+def _settle_one(paper: Paper, outboxes: Mapping[str, Path | None]) -> Mark | None:
+    if paper.state == "unwanted":
+        _remove_if_ours(paper)
+        return Mark(paper.id, None, None)
+    if paper.item["queue"] not in outboxes:
+        return None
+    folder = outboxes[paper.item["queue"]]
+    if folder is None or (paper.kind == "answer" and paper.item["result"] is None):
+        return Mark(paper.id, None, None)
+    folder.mkdir(parents=True, exist_ok=True)
+    data = render(paper)
+    for name in _names(paper):
+        path = folder / name
+        if files.write_new(path, data, point="papers.write") or _is_ours(path, paper):
+            return Mark(paper.id, str(path), bytes_digest(data))
+    return Mark(paper.id, None, None)
+
+
+def _names(paper: Paper) -> list[str]:
+    stem = _stem(paper.item["name"]) or paper.item["id"]
+    number = paper.item["id"] if paper.kind == "answer" else paper.about
+    first = [f"{stem}.{paper.kind}.md", f"{stem}.{number}.{paper.kind}.md"]
+    return first + [f"{stem}.{number}.{tries}.{paper.kind}.md" for tries in range(2, MAX_TRIES)]
+
+
+def _stem(name: str) -> str:
+    stem = name.replace("/", "_").replace("\0", "").lstrip(".").encode("utf-8", "surrogateescape")[:NAME_BYTES]
+    return stem.decode("utf-8", "ignore").strip()
+
+
+def _mark_line(paper: Paper) -> str:
+    return f"<!-- shiftwork {paper.item['id']} {paper.about} -->"
+
+
+def _is_ours(path: Path, paper: Paper) -> bool:
+    """Whether an existing file was written for this very paper before a crash ate the mark."""
+    try:
+        with path.open("rb") as file:
+            return _mark_line(paper).encode() in file.read(1 << 20)
+    except OSError:
+        return False
+
+
+def _remove_if_ours(paper: Paper) -> None:
+    if paper.path is None:
+        return
+    path = Path(paper.path)
+    try:
+        untouched = bytes_digest(path.read_bytes()) == paper.digest
+    except OSError:
+        return
+    if untouched:
+        files.remove(path, point="papers.remove")
+
+
+def _answer(paper: Paper) -> str:
+    item = paper.item
+    result: dict[str, Any] = item["result"]
+    lines = [f"# {shown(item['title']) or item['id']}", "", shown_block(result["text"]).rstrip(), ""]
+    if result.get("by"):
+        lines += [f"Answered by {shown(result['by'])}.", ""]
+    cited = {one["ref"]: one for one in item["cited"]}
+    if result.get("citations"):
+        lines += ["## Sources", ""]
+        for ref in result["citations"]:
+            heading = f", {shown(cited[ref]['heading'])}" if ref in cited and cited[ref]["heading"] else ""
+            lines.append(f"- {shown(ref)}{heading}")
+        lines.append("")
+    lines += ["---", f"{item['id']} · {_utc(item['finished_at'])} · more:  shiftwork show {item['id']}", _mark_line(paper)]
+    return "\n".join(lines) + "\n"
+
+
+def _waiting(paper: Paper) -> str:
+    flag = paper.flag or {}
+    lines = [f"# Waits for you: {shown(paper.item['title']) or paper.item['id']}", "", shown(flag["stuck"]), ""]
+    for number, question in enumerate(flag["questions"], 1):
+        which = f" --question {number}" if len(flag["questions"]) > 1 else ""
+        lines += [f"**{shown(question['question'])}**", ""]
+        for place, option in enumerate(question.get("options", []), 1):
+            lines.append(f"{place}. {shown(option['label'])} ({shown(option['cost'])})")
+        advice = question.get("recommendation") or {}
+        if advice.get("option"):
+            lines += ["", f"Recommended: {advice['option']}, since {shown(advice['reason'])}"]
+        lines += ["", "Answer with one of:", ""]
+        if question.get("options"):
+            lines.append(f"    shiftwork resolve {flag['id']}{which} --option 1")
+        lines += [f'    shiftwork resolve {flag["id"]}{which} --answer "…"', ""]
+    lines += ["---", f"{paper.item['id']} · {flag['id']} · asked {_utc(flag['asked_at'])}", _mark_line(paper)]
+    return "\n".join(lines) + "\n"
+
+
+def _utc(at: float | None) -> str:
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(at or 0))

@@ -1,0 +1,41 @@
+"""What a worker is told: everything a session needs of the configuration, as one JSON object."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field
+
+from sessions.config import DaemonLimits, Decider, QueuePolicy
+from store.settings import RelativePath, Section
+
+
+class Plan(Section):
+    """One worker's orders. ``sessions_max`` ends it after so many sessions; ``until_at`` (UTC seconds) after a time."""
+
+    state_dir: RelativePath
+    folder: RelativePath
+    limits: DaemonLimits
+    queues: dict[str, QueuePolicy]
+    deciders: dict[str, Decider]
+    daemon: str = ""
+    trigger: str = ""
+    sessions_max: int | None = Field(default=None, ge=1)
+
+
+def policy_of(section: QueuePolicy) -> QueuePolicy:
+    """Only the policy part of a queue's section, whatever its class adds."""
+    return QueuePolicy.model_validate({name: getattr(section, name) for name in QueuePolicy.model_fields})
+
+
+def job(plan: Plan) -> dict[str, Any]:
+    """The plan as it travels to a worker."""
+    return plan.model_dump(mode="json")
+
+
+def plan_of(job: Mapping[str, Any]) -> Plan:
+    """The plan a worker was given."""
+    import json  # noqa: PLC0415
+
+    return Plan.model_validate_json(json.dumps(job))

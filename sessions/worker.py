@@ -1,0 +1,128 @@
+"""A worker: one process that drains sessions until nothing is ready, it is told to stop, or a session kills it.
+
+Only the node it holds suffers when it dies. Everything it must not lose is in the store before it goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from memory.sources import SourceWatch
+from sessions import papers
+from sessions.deciders import build
+from sessions.link import Link
+from sessions.plan import Plan, plan_of
+from sessions.session import Ended, Room, run_session
+from store import owners
+from store.sqlite import SqliteStore, open_store
+
+SESSIONS_A_WORKER = 5000  # then a fresh process: whatever leaks, leaks little
+
+
+def work(job: Mapping[str, Any], link: Link) -> None:
+    """The worker's whole life. ``job`` is a ``Plan``."""
+    plan = plan_of(job)
+    store = open_store(plan.state_dir)
+    try:
+        drain(plan, store, link)
+    finally:
+        store.close()
+
+
+def drain(plan: Plan, store: SqliteStore, link: Link) -> int:
+    """Run sessions one after the other; how many ran."""
+    room = _room(plan, store, link)
+    outboxes = {name: policy.outbox for name, policy in plan.queues.items()}
+    owner = owners.me()
+    unmarked = papers.Unmarked(store)
+    done = 0
+    for queues in _rotation(list(plan.queues)):
+        now = room.clock()
+        if done >= (plan.sessions_max or SESSIONS_A_WORKER) or link.stop_asked():
+            break
+        if not store.claims.ready(queues, now=now, limit=1).now:
+            link.send({"type": "idle"})
+            break
+        claim = store.claims.claim(
+            queues,
+            owner=owner,
+            daemon=plan.daemon,
+            trigger=plan.trigger,
+            now=now,
+            lease_s=plan.limits.lease,
+            deadline_s=plan.limits.session_timeout,
+        )
+        if claim is None:
+            continue
+        link.send(
+            {
+                "type": "session_started",
+                "session": claim.session_id,
+                "item": claim.item_id,
+                "node": claim.node_id,
+                "queue": claim.queue,
+                "token": claim.token,
+                "deadline_at": claim.deadline_at,
+            }
+        )
+        ended = run_session(room, claim)
+        done += 1
+        written = _settle(store, outboxes, ended, unmarked, room.clock())
+        link.send({"type": "session_ended", **_told(ended), "files": written})
+    if left := unmarked.left():  # no commit of ours carried them: the daemon's next one does
+        link.send({"type": "marks", "marks": [list(mark) for mark in left]})
+    return done
+
+
+def _room(plan: Plan, store: SqliteStore, link: Link) -> Room:
+    used = {policy.decider for policy in plan.queues.values()}
+    return Room(
+        store=store,
+        policies=plan.queues,
+        deciders={name: build(one, folder=str(plan.folder)) for name, one in plan.deciders.items() if name in used},
+        limits=plan.limits,
+        sources={
+            name: SourceWatch(name, policy.sources, Path(plan.folder))
+            for name, policy in plan.queues.items()
+            if policy.sources
+        },
+        link=link,
+        clock=time.time,
+    )
+
+
+def _rotation(queues: list[str]) -> Iterator[list[str]]:
+    """Every queue first in turn, so that a long one starves nobody."""
+    while True:
+        yield list(queues)
+        queues.append(queues.pop(0))
+
+
+def _settle(
+    store: SqliteStore, outboxes: Mapping[str, Path | None], ended: Ended, unmarked: papers.Unmarked, now: float
+) -> list[str]:
+    """Write the files that the checkpoint wanted; their paths."""
+    if ended.outcome not in ("answered", "flagged", "denied"):
+        return []
+    try:
+        marks = papers.settle(store, outboxes, item_id=ended.item_id)
+    except OSError:
+        return []  # the row stays due; the daemon settles it at its next sweep and says what is wrong
+    unmarked.add(marks, now=now)
+    return [mark.path for mark in marks if mark.path]
+
+
+def _told(ended: Ended) -> dict[str, Any]:
+    return {
+        "session": ended.session_id,
+        "item": ended.item_id,
+        "queue": ended.queue,
+        "outcome": ended.outcome,
+        "flag": ended.flag_id,
+        "why": ended.why,
+        "seconds": ended.seconds,
+        "cited": ended.cited,
+    }
