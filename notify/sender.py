@@ -111,10 +111,12 @@ def backoff_s(attempts: int) -> float:
     return BACKOFF_S[min(attempts, len(BACKOFF_S) - 1)]
 
 
-def by_child(url_file: str, message: Message) -> Outcome:
+def by_child(
+    url_file: str, message: Message, *, timeout_s: float = SERVICE_TIMEOUT_S, deadline_s: float = DEADLINE_S
+) -> Outcome:
     """Send one message by a child process. Never raises for a child's or a service's failure."""
     request = {"url_file": url_file, "title": message.title, "body": message.body, "type": message.type}
-    return run_child({**request, "timeout_s": SERVICE_TIMEOUT_S}, deadline_s=DEADLINE_S)
+    return run_child({**request, "timeout_s": timeout_s}, deadline_s=deadline_s)
 
 
 def loads(url_file: str) -> Outcome:

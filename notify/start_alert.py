@@ -18,12 +18,13 @@ import re
 import tempfile
 import tomllib
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from notify.messages import Message
 from notify.policy import PAGE, Channel
-from notify.sender import Outcome, run_child
+from notify.sender import Outcome, by_child
 from store import files
 from store.errors import ShiftworkError
 from store.keys import digest
@@ -45,7 +46,7 @@ def salvage(text: str) -> dict[str, Any]:
         pass
     starts = [0, *(match.start() for match in _HEADER.finditer(text)), len(text)]
     found: dict[str, Any] = {}
-    for begin, end in zip(starts, starts[1:], strict=False):
+    for begin, end in pairwise(starts):
         try:
             part = tomllib.loads(text[begin:end])
         except (tomllib.TOMLDecodeError, RecursionError):
@@ -70,54 +71,47 @@ def services_of(data: Mapping[str, Any], folder: Path) -> list[Channel]:
     return found
 
 
-def page_start_refused(
-    error: ShiftworkError, *, services: Sequence[Channel], config: Path, state_dir: Path | None, now: float
-) -> list[Outcome]:
+class Scene(NamedTuple):
+    """Whom to tell, and where the mark may lie: all that is known when nothing else works."""
+
+    services: Sequence[Channel]
+    config: Path
+    state_dir: Path | None
+
+
+def page_start_refused(error: ShiftworkError, scene: Scene, *, now: float) -> list[Outcome]:
     """Page that a start was refused with ``error``; an outcome for each service tried now, none when all were told.
 
-    Never raises: the refusal itself must be what ends the process, with its own exit code.
+    Raises nothing a service, a file or a child could cause: the refusal itself must end the process, with its own
+    exit code. Takes at most 15 s a service.
     """
     lines = [f"It ended with exit code {error.exit_code}; nothing runs until somebody looks."]
     if error.exit_code == 78:
         lines += [
-            f"The configuration {shown(str(config))} was refused.",
+            f"The configuration {shown(str(scene.config))} was refused.",
             "",
             "Look:    shiftwork check-config",
         ]
     else:
-        lines += [shown(first_line(str(error)), 200), "", "Look:    shiftwork doctor"]
+        lines += [shown(first_line(str(error), 200)), "", "Look:    shiftwork doctor"]
     lines.append("It is told once, until a start succeeds.")
-    where = f"{os.uname().nodename} {os.path.dirname(os.path.abspath(config))}"
-    return _page(
-        "start", f"Shiftwork did not start on {shown(where, 100)}", lines, services, config, state_dir, now
-    )
+    return _page("start", "did not start", lines, scene, now=now)
 
 
-def page_store_problem(
-    words: str, *, services: Sequence[Channel], config: Path, state_dir: Path | None, now: float
-) -> list[Outcome]:
-    """Page that the running daemon's store cannot be used; once until ``forget("store", …)``. Never raises."""
+def page_store_problem(words: str, scene: Scene, *, now: float) -> list[Outcome]:
+    """Page that the running daemon's store cannot be used; once until ``forget("store", …)``."""
     lines = [
         shown(words, 200),
         "",
         "Look:    shiftwork doctor",
         "It is told once, until the store works again.",
     ]
-    where = f"{os.uname().nodename} {os.path.dirname(os.path.abspath(config))}"
-    return _page(
-        "store",
-        f"Shiftwork cannot use its store on {shown(where, 100)}",
-        lines,
-        services,
-        config,
-        state_dir,
-        now,
-    )
+    return _page("store", "cannot use its store", lines, scene, now=now)
 
 
-def forget(alert: str, *, config: Path, state_dir: Path | None) -> None:
+def forget(alert: str, scene: Scene) -> None:
     """After a good start (``start``) or when the store works again (``store``): the next time is news again."""
-    for mark in _marks(alert, config, state_dir):
+    for mark in _marks(alert, scene):
         try:
             if mark.is_file():
                 files.remove(mark, point="notify.mark")
@@ -125,38 +119,25 @@ def forget(alert: str, *, config: Path, state_dir: Path | None) -> None:
             continue  # a mark that cannot be removed could not be written either
 
 
-def _page(
-    alert: str,
-    title: str,
-    lines: Sequence[str],
-    services: Sequence[Channel],
-    config: Path,
-    state_dir: Path | None,
-    now: float,
-) -> list[Outcome]:
-    channels = list(dict.fromkeys(service.name for service in services if PAGE in service.tags))
-    marks = _marks(alert, config, state_dir)
+def _page(alert: str, what: str, lines: Sequence[str], scene: Scene, *, now: float) -> list[Outcome]:
+    marks = _marks(alert, scene)
     mark = next((found for place in marks if (found := _read(place)) is not None), None)
     if mark is None:
-        mark = {"id": f"E-s{digest(alert, str(config), now)[:4]}", "at": now, "told": []}
+        mark = {"id": f"E-s{digest(alert, str(scene.config), now)[:4]}", "at": now, "told": []}
+    where = shown(f"{os.uname().nodename} {os.path.dirname(os.path.abspath(scene.config))}", 100)
+    message = Message(
+        id=mark["id"],
+        title=f"[Shiftwork] {what} on {where} ({mark['id']})",
+        body="\n".join([f"{mark['id']} · page · {alert}", *lines]),
+        type="failure",
+    )
     outcomes = []
-    for channel in channels:
+    for channel in dict.fromkeys(service.name for service in scene.services if PAGE in service.tags):
         if channel in mark["told"]:
             continue
         _write(marks, mark)
-        body = "\n".join([f"{mark['id']} · page · {alert}", *lines])
-        message = Message(mark["id"], f"[Shiftwork] {title} ({mark['id']})", body, "failure")
         with outside("notify.send"):
-            outcome = run_child(
-                {
-                    "url_file": channel,
-                    "title": message.title,
-                    "body": body,
-                    "type": "failure",
-                    "timeout_s": TIMEOUT_S,
-                },
-                deadline_s=DEADLINE_S,
-            )
+            outcome = by_child(channel, message, timeout_s=TIMEOUT_S, deadline_s=DEADLINE_S)
         outcomes.append(outcome)
         if outcome.delivered:
             mark["told"].append(channel)
@@ -164,10 +145,10 @@ def _page(
     return outcomes
 
 
-def _marks(alert: str, config: Path, state_dir: Path | None) -> list[Path]:
+def _marks(alert: str, scene: Scene) -> list[Path]:
     """The places for the mark, best first. The last two are told apart by user and configuration."""
-    name = f"shiftwork-{os.geteuid()}-{digest(os.path.abspath(config))}-{alert}-told.json"
-    places = [state_dir / f"{alert}-told.json"] if state_dir is not None else []
+    name = f"shiftwork-{os.geteuid()}-{digest(os.path.abspath(scene.config))}-{alert}-told.json"
+    places = [scene.state_dir / f"{alert}-told.json"] if scene.state_dir is not None else []
     folders = [os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir()]
     return [*places, *(Path(folder) / name for folder in folders if folder)]
 
