@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from memory import episodes
 from memory.context import Context
+
+from memory import episodes
 from sessions.decisions import Answer, Flag, Park
 from sessions.ladder import Checked
 from store.asking import Ask

@@ -89,7 +89,9 @@ def _sense(decision: Answer | Flag | Park, now: float) -> Fault | None:
         for number, question in enumerate(decision.questions, 1):
             option = question.recommendation.option
             if option is not None and option > len(question.options):
-                return Fault("schema", f"question {number} recommends option {option} of {len(question.options)}")
+                return Fault(
+                    "schema", f"question {number} recommends option {option} of {len(question.options)}"
+                )
     if isinstance(decision, Park):
         if decision.until.timestamp() <= now:
             return Fault("schema", "until must be in the future")

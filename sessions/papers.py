@@ -52,7 +52,9 @@ def settle(
     ``outboxes``: each queue's folder, None for a queue without one. A queue that is not in it is left as it is.
     """
     marks: list[Mark] = []
-    while due := [one for one in store.papers.due(item_id=item_id) if one.id not in {m.paper_id for m in marks}]:
+    while due := [
+        one for one in store.papers.due(item_id=item_id) if one.id not in {m.paper_id for m in marks}
+    ]:
         for paper in due:
             mark = _settle_one(paper, outboxes)
             marks.append(mark if mark is not None else Mark(paper.id, "", None))
@@ -100,7 +102,9 @@ def _names(paper: Paper) -> list[str]:
 
 
 def _stem(name: str) -> str:
-    stem = name.replace("/", "_").replace("\0", "").lstrip(".").encode("utf-8", "surrogateescape")[:NAME_BYTES]
+    stem = (
+        name.replace("/", "_").replace("\0", "").lstrip(".").encode("utf-8", "surrogateescape")[:NAME_BYTES]
+    )
     return stem.decode("utf-8", "ignore").strip()
 
 
@@ -142,13 +146,22 @@ def _answer(paper: Paper) -> str:
             heading = f", {shown(cited[ref]['heading'])}" if ref in cited and cited[ref]["heading"] else ""
             lines.append(f"- {shown(ref)}{heading}")
         lines.append("")
-    lines += ["---", f"{item['id']} · {_utc(item['finished_at'])} · more:  shiftwork show {item['id']}", _mark_line(paper)]
+    lines += [
+        "---",
+        f"{item['id']} · {_utc(item['finished_at'])} · more:  shiftwork show {item['id']}",
+        _mark_line(paper),
+    ]
     return "\n".join(lines) + "\n"
 
 
 def _waiting(paper: Paper) -> str:
     flag = paper.flag or {}
-    lines = [f"# Waits for you: {shown(paper.item['title']) or paper.item['id']}", "", shown(flag["stuck"]), ""]
+    lines = [
+        f"# Waits for you: {shown(paper.item['title']) or paper.item['id']}",
+        "",
+        shown(flag["stuck"]),
+        "",
+    ]
     for number, question in enumerate(flag["questions"], 1):
         which = f" --question {number}" if len(flag["questions"]) > 1 else ""
         lines += [f"**{shown(question['question'])}**", ""]

@@ -36,6 +36,6 @@ def job(plan: Plan) -> dict[str, Any]:
 
 def plan_of(job: Mapping[str, Any]) -> Plan:
     """The plan a worker was given."""
-    import json  # noqa: PLC0415
+    import json
 
     return Plan.model_validate_json(json.dumps(job))

@@ -20,15 +20,15 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from memory.sources import SourceWatch
+
 from memory import context as contexts
 from memory import notes as compaction
-from memory.sources import SourceWatch
 from sessions import apply as edits
 from sessions.config import DaemonLimits, QueuePolicy
 from sessions.decider import Decider, DeciderFailure
 from sessions.ladder import Checked, Fault, climb
 from sessions.link import Link
-from store.asking import Ask
 from store.checkpoints import Committed, Outcome
 from store.claims import Claim
 from store.errors import CheckpointConflict
@@ -40,6 +40,7 @@ from store.sqlite import SqliteStore
 
 CALL_MARGIN_S = 1.0
 FAILURE_LIMIT = 5
+USAGE = ("input_tokens", "output_tokens", "cost")
 
 Clock = Callable[[], float]
 
@@ -74,12 +75,10 @@ class Asked(NamedTuple):
 
     checked: Checked | None
     decided_by: str
-    reused: bool
     fault: str
     raw: str
     retry_after_s: float | None
     usage: Mapping[str, Any]
-    calls: int
 
 
 class Step(NamedTuple):
@@ -106,103 +105,125 @@ class _Record:
         self.steps.append(Step(name, decided_by, what, ms)._asdict())
 
 
+class Sitting(NamedTuple):
+    """One session at work: its room, its claim, its queue's policy and the record of its steps."""
+
+    room: Room
+    claim: Claim
+    policy: QueuePolicy
+    record: _Record
+
+
 def run_session(room: Room, claim: Claim) -> Ended:
     """Everything after the claim. Raises nothing for a lost claim: its work is discarded and said so."""
     started = room.clock()
-    record = _Record(room.clock)
-    record.add("claim", f"attempt {claim.attempt}")
+    sitting = Sitting(room, claim, room.policies[claim.queue], _Record(room.clock))
+    sitting.record.add("claim", f"attempt {claim.attempt}")
     try:
-        outcome, loaded = _outcome(room, claim, record)
+        outcome = _outcome(sitting)
         if outcome is None:
             room.store.claims.release(claim, now=room.clock(), why="stopped")
-            return _ended(claim, "released", None, "stopped", room.clock() - started)
-        committed = checkpoint(room, claim, outcome, record, loaded)
+            return _ended(claim, "released", why="stopped", seconds=room.clock() - started)
+        committed = checkpoint(sitting, outcome)
     except CheckpointConflict as conflict:
-        return _ended(claim, "conflict", None, str(conflict), room.clock() - started)
+        return _ended(claim, "conflict", why=str(conflict), seconds=room.clock() - started)
     cited = len((outcome.result or {}).get("citations", []))
-    return _ended(claim, outcome.kind, committed.flag_id, outcome.why, room.clock() - started, cited)
+    return _ended(
+        claim,
+        outcome.kind,
+        why=outcome.why,
+        seconds=room.clock() - started,
+        flag=committed.flag_id,
+        cited=cited,
+    )
 
 
-def _outcome(room: Room, claim: Claim, record: _Record) -> tuple[Outcome | None, Loaded | None]:
-    """Steps verify to apply. No outcome: a stop was asked for before anything was decided."""
-    policy = room.policies[claim.queue]
+def _outcome(sitting: Sitting) -> Outcome | None:
+    """Steps verify to apply. None: a stop was asked for before anything was decided."""
     try:
-        loaded = verify(room, claim, record)
+        loaded = verify(sitting)
     except Unreadable as error:
-        return edits.unreadable(claim, str(error)), None
-    context = build_context(room, loaded, policy, record)
-    denied = admit(loaded, context, policy, claim, record)
+        return edits.unreadable(sitting.claim, str(error))
+    context = build_context(sitting, loaded)
+    denied = admit(sitting, loaded, context)
     if denied is not None:
-        return denied, loaded
-    if room.link.stop_asked():
-        return None, loaded
-    asked = decide(room, claim, loaded, context, policy, record)
-    return apply(room, claim, loaded, context, asked, record), loaded
+        return denied
+    if sitting.room.link.stop_asked():
+        return None
+    return apply(sitting, loaded, context, decide(sitting, loaded, context))
 
 
-def verify(room: Room, claim: Claim, record: _Record) -> Loaded:
+def verify(sitting: Sitting) -> Loaded:
     """The item's rows are what their digest says; changed source files are indexed anew. Raises Unreadable."""
-    loaded = room.store.loading.load(claim.node_id)
+    room = sitting.room
+    loaded = room.store.loading.load(sitting.claim.node_id)
     if not loaded.intact:
         raise Unreadable("its content does not match its digest: the row was changed by hand")
-    watch = room.sources.get(claim.queue)
-    counts = watch.refresh(room.store, now=room.clock()) if watch is not None else None
-    record.add("verify", "inputs match" if not counts else f"{counts} sources indexed anew")
+    watch = room.sources.get(loaded.queue)
+    changed = watch.refresh(room.store, now=room.clock()) if watch is not None else 0
+    sitting.record.add("verify", f"{changed} sources indexed anew" if changed else "inputs match")
     return loaded
 
 
-def build_context(room: Room, loaded: Loaded, policy: QueuePolicy, record: _Record) -> contexts.Context:
+def build_context(sitting: Sitting, loaded: Loaded) -> contexts.Context:
     """What the decider is shown: rebuilt from the store, never a transcript."""
-    context = contexts.build(room.store, loaded, policy, now=room.clock(), budget=_budget(loaded, policy))
-    record.add("context", f"{context.chars} characters, {len(context.ids)} ids shown")
+    room = sitting.room
+    budget = {"decisions_left": max(sitting.policy.max_decisions - loaded.decisions, 0)}
+    context = contexts.build(room.store, loaded, sitting.policy, now=room.clock(), budget=budget)
+    sitting.record.add("context", f"{context.chars} characters, {len(context.ids)} ids shown")
     return context
 
 
-def admit(
-    loaded: Loaded, context: contexts.Context, policy: QueuePolicy, claim: Claim, record: _Record
-) -> Outcome | None:
+def admit(sitting: Sitting, loaded: Loaded, context: contexts.Context) -> Outcome | None:
     """Caps before anything is spent: an outcome that asks a person, or None to go on."""
+    policy, claim = sitting.policy, sitting.claim
     if loaded.decisions >= policy.max_decisions:
-        record.add("admit", "denied: max_decisions")
+        sitting.record.add("admit", "denied: max_decisions")
         return edits.too_many_decisions(claim, loaded.decisions)
     if not context.fits:
-        record.add("admit", "denied: context_chars")
+        sitting.record.add("admit", "denied: context_chars")
         return edits.too_large(claim, context.chars, policy.context_chars)
-    record.add("admit", "yes")
+    sitting.record.add("admit", "yes")
     return None
 
 
-def decide(
-    room: Room, claim: Claim, loaded: Loaded, context: contexts.Context, policy: QueuePolicy, record: _Record
-) -> Asked:
+def decide(sitting: Sitting, loaded: Loaded, context: contexts.Context) -> Asked:
     """The stored decision for these inputs, or one decider call with at most one repair."""
-    decider = room.deciders[policy.decider]
+    room, claim, policy = sitting.room, sitting.claim, sitting.policy
     stored = room.store.checkpoints.stored_decision(claim.node_id, reuse_key(loaded, context))
     if stored is not None:
         verdict = climb(
-            json.dumps(stored["body"]), shown=context.ids, allowed=policy.decisions, must_cite=False, now=float("-inf")
+            json.dumps(stored["body"]),
+            shown=context.ids | _named(stored["body"]),
+            allowed=policy.decisions,
+            must_cite=False,
+            now=float("-inf"),
         )
         if isinstance(verdict, Checked):
-            record.add("decide", "reused the stored decision", decided_by=stored["decided_by"])
-            return Asked(verdict, stored["decided_by"], True, "", "", None, {}, 0)
-    asked = _ask(room, claim, context, policy, decider)
+            sitting.record.add("decide", "reused the stored decision", decided_by=stored["decided_by"])
+            return Asked(verdict, stored["decided_by"], "", "", None, {})
+    asked = _ask(sitting, context, room.deciders[policy.decider])
     what = asked.checked.decision.decision if asked.checked else f"failed: {asked.fault}"
-    record.add("decide", what, decided_by=asked.decided_by)
+    sitting.record.add("decide", what, decided_by=asked.decided_by)
     return asked
 
 
-def apply(
-    room: Room, claim: Claim, loaded: Loaded, context: contexts.Context, asked: Asked, record: _Record
-) -> Outcome:
+def apply(sitting: Sitting, loaded: Loaded, context: contexts.Context, asked: Asked) -> Outcome:
     """The decision as its edit: a value. A decider that failed is tried later, or a person is asked."""
-    now = room.clock()
+    claim, now = sitting.claim, sitting.room.clock()
     if asked.checked is None:
         outcome = edits.failed(
-            claim, loaded, asked.fault, asked.raw, retry_after_s=asked.retry_after_s, limit=FAILURE_LIMIT, now=now
+            claim,
+            loaded,
+            asked.fault,
+            asked.raw,
+            retry_after_s=asked.retry_after_s,
+            limit=FAILURE_LIMIT,
+            now=now,
         )
     else:
         outcome = edits.edit(claim, loaded, context, asked.checked, decided_by=asked.decided_by, now=now)
-    record.add("apply", outcome.kind)
+    sitting.record.add("apply", outcome.kind)
     return outcome._replace(
         reuse_key=reuse_key(loaded, context) if asked.checked else None,
         context_digest=context.digest,
@@ -213,16 +234,15 @@ def apply(
     )
 
 
-def checkpoint(room: Room, claim: Claim, outcome: Outcome, record: _Record, loaded: Loaded | None) -> Committed:
+def checkpoint(sitting: Sitting, outcome: Outcome) -> Committed:
     """Commit 2. Raises CheckpointConflict, and then nothing of this session was written."""
-    policy = room.policies[claim.queue]
+    policy = sitting.policy
 
     def compact(notes: Sequence[Any]) -> Sequence[tuple[int, str | None]]:
         return compaction.compact(notes, notes_max=policy.notes_max, notes_chars=policy.notes_chars)
 
-    del loaded
-    return room.store.checkpoints.commit(
-        claim, outcome._replace(steps=record.steps), now=room.clock(), compact=compact
+    return sitting.room.store.checkpoints.commit(
+        sitting.claim, outcome._replace(steps=sitting.record.steps), now=sitting.room.clock(), compact=compact
     )
 
 
@@ -233,41 +253,48 @@ def reuse_key(loaded: Loaded, context: contexts.Context) -> str:
     return digest("decide", loaded.digest, answers, rules, context.constraints_digest, loaded.parks)
 
 
-def _ask(
-    room: Room, claim: Claim, context: contexts.Context, policy: QueuePolicy, decider: Decider
-) -> Asked:
+def _ask(sitting: Sitting, context: contexts.Context, decider: Decider) -> Asked:
     """One call, and one repair call with the validator's words."""
+    claim, clock = sitting.claim, sitting.room.clock
     request: dict[str, Any] = dict(context.request)
     usage: dict[str, Any] = {}
     raws: list[Raw] = []
-    fault = Fault("", "")
-    text = ""
+    text, fault = "", Fault("", "")
     try:
-        for call in (1, 2):
-            try:
-                text = _call(room, claim, decider, request, raws)
-            except DeciderFailure as failure:
-                raws.append(Raw(claim.session_id, claim.item_id, "error", str(failure), room.clock()))
-                return Asked(None, decider.decided_by, False, str(failure), failure.raw, failure.retry_after_s, usage, call)
+        for _call_number in (1, 2):
+            text = _call(sitting, decider, request, raws)
             usage = _added(usage, text)
             verdict = climb(
-                text, shown=context.ids, allowed=policy.decisions, must_cite=decider.must_cite, now=room.clock()
+                text,
+                shown=context.ids,
+                allowed=sitting.policy.decisions,
+                must_cite=decider.must_cite,
+                now=clock(),
             )
             if isinstance(verdict, Checked):
-                return Asked(verdict, decider.decided_by, False, "", text, None, usage, call)
+                return Asked(verdict, decider.decided_by, "", text, None, usage)
             fault = verdict
             request = {**request, "repair": {"fault": fault.words, "reply": text[:4000]}}
-        return Asked(None, decider.decided_by, False, f"bad output: {fault.words}", text, None, usage, 2)
+    except DeciderFailure as failure:
+        raws.append(Raw(claim.session_id, claim.item_id, "error", str(failure), clock()))
+        unknown = dict.fromkeys(USAGE)
+        return Asked(None, decider.decided_by, str(failure), failure.raw, failure.retry_after_s, unknown)
     finally:
-        room.store.history.add(raws)
+        sitting.room.store.history.add(raws)
+    return Asked(None, decider.decided_by, f"bad output: {fault.words}", text, None, usage)
 
 
-def _call(room: Room, claim: Claim, decider: Decider, request: Mapping[str, Any], raws: list[Raw]) -> str:
+def _call(sitting: Sitting, decider: Decider, request: Mapping[str, Any], raws: list[Raw]) -> str:
+    room, claim = sitting.room, sitting.claim
     now = room.clock()
     timeout_s = max(claim.deadline_at - now - CALL_MARGIN_S, 0.1)
     room.store.claims.extend(claim, now=now, until_at=now + room.limits.lease)
-    if decider.kind != "extractive":  # code of our own is no call to the outside; its request can be built again
-        raws.append(Raw(claim.session_id, claim.item_id, "request", json.dumps(request, ensure_ascii=False), now))
+    if (
+        decider.kind != "extractive"
+    ):  # code of our own is no call to the outside; its request can be built again
+        raws.append(
+            Raw(claim.session_id, claim.item_id, "request", json.dumps(request, ensure_ascii=False), now)
+        )
     with outside("decider.call"):
         reply = decider.decide(request, timeout_s=timeout_s)
     raws.append(Raw(claim.session_id, claim.item_id, "reply", reply.text, room.clock()))
@@ -285,7 +312,7 @@ def _added(usage: Mapping[str, Any], text: str) -> dict[str, Any]:
     if not isinstance(new, dict):
         new = {}
     out: dict[str, Any] = {}
-    for name in ("input_tokens", "output_tokens", "cost"):
+    for name in USAGE:
         value = new.get(name)
         good = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
         before = usage.get(name) if usage else 0
@@ -293,12 +320,15 @@ def _added(usage: Mapping[str, Any], text: str) -> dict[str, Any]:
     return out
 
 
-def _budget(loaded: Loaded, policy: QueuePolicy) -> dict[str, Any]:
-    return {"decisions_left": max(policy.max_decisions - loaded.decisions, 0)}
+def _named(body: Mapping[str, Any]) -> set[str]:
+    """The ids a stored decision names: they were shown when it was made."""
+    ids = {*body.get("citations", []), *body.get("evidence", [])}
+    for part in (*body.get("conclusions", []), *body.get("lessons", [])):
+        ids.update(part["evidence"])
+    return ids
 
 
-def _ended(claim: Claim, outcome: str, flag: str | None, why: str, seconds: float, cited: int = 0) -> Ended:
+def _ended(
+    claim: Claim, outcome: str, *, why: str, seconds: float, flag: str | None = None, cited: int = 0
+) -> Ended:
     return Ended(claim.session_id, claim.item_id, claim.queue, outcome, flag, why, seconds, cited)
-
-
-__all__ = ["Ask", "Ended", "Room", "reuse_key", "run_session"]

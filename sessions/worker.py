@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from memory.sources import SourceWatch
+
 from sessions import papers
 from sessions.deciders import build
 from sessions.link import Link
@@ -82,7 +83,9 @@ def _room(plan: Plan, store: SqliteStore, link: Link) -> Room:
     return Room(
         store=store,
         policies=plan.queues,
-        deciders={name: build(one, folder=str(plan.folder)) for name, one in plan.deciders.items() if name in used},
+        deciders={
+            name: build(one, folder=str(plan.folder)) for name, one in plan.deciders.items() if name in used
+        },
         limits=plan.limits,
         sources={
             name: SourceWatch(name, policy.sources, Path(plan.folder))
@@ -102,7 +105,11 @@ def _rotation(queues: list[str]) -> Iterator[list[str]]:
 
 
 def _settle(
-    store: SqliteStore, outboxes: Mapping[str, Path | None], ended: Ended, unmarked: papers.Unmarked, now: float
+    store: SqliteStore,
+    outboxes: Mapping[str, Path | None],
+    ended: Ended,
+    unmarked: papers.Unmarked,
+    now: float,
 ) -> list[str]:
     """Write the files that the checkpoint wanted; their paths."""
     if ended.outcome not in ("answered", "flagged", "denied"):

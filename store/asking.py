@@ -43,11 +43,22 @@ def ask_person(conn: sqlite3.Connection, ask: Ask, *, now: float) -> str:
     conn.execute(
         "INSERT INTO nodes (id, item_id, queue, path, parent_id, kind, title, generation, created_at, changed_at) "
         "VALUES (?, ?, ?, ?, ?, 'human', ?, ?, ?, ?)",
-        (human, ask.item_id, ask.queue, f"ask/{flag}", ask.about_node_id, ask.stuck[:200], item["generation"], now, now),
+        (
+            human,
+            ask.item_id,
+            ask.queue,
+            f"ask/{flag}",
+            ask.about_node_id,
+            ask.stuck[:200],
+            item["generation"],
+            now,
+            now,
+        ),
     )
     conn.execute(
         "INSERT INTO flags (seq, id, item_id, node_id, about_node_id, queue, kind, cause, stuck, questions, evidence, "
-        "plan_version, revision, asked_at, waiting_since_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "plan_version, revision, asked_at, waiting_since_at, expires_at) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             seq,
             flag,

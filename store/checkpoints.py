@@ -145,7 +145,8 @@ class Checkpoints:
         """The decision already recorded for this node and these inputs: it is never asked again."""
         with self._db.read() as conn:
             row = conn.execute(
-                "SELECT body, decided_by FROM decisions WHERE node_id = ? AND reuse_key = ?", (node_id, reuse_key)
+                "SELECT body, decided_by FROM decisions WHERE node_id = ? AND reuse_key = ?",
+                (node_id, reuse_key),
             ).fetchone()
         return None if row is None else {"body": json.loads(row["body"]), "decided_by": row["decided_by"]}
 
@@ -156,7 +157,8 @@ def _move_node(conn: sqlite3.Connection, claim: Claim, outcome: Outcome, now: fl
         done = conn.execute(
             "UPDATE nodes SET state = 'succeeded', version = version + 1, crashes = 0, failures = 0, result = ?, "
             f"reuse_key = ?, premises = ?, why = '', changed_at = ? {guard}",
-            (_json(outcome.result), outcome.reuse_key, _json(outcome.premises or {}), now, claim.node_id, claim.node_version),
+            (_json(outcome.result), outcome.reuse_key, _json(outcome.premises or {}), now,
+             claim.node_id, claim.node_version),
         ).rowcount  # fmt: skip
     elif outcome.ask is not None:  # ask_person blocks it
         done = conn.execute(
@@ -182,7 +184,15 @@ def _move_item(conn: sqlite3.Connection, claim: Claim, outcome: Outcome, now: fl
             "UPDATE items SET state = 'done', version = version + 1, decisions = decisions + ?, result = ?, "
             "unverified = ?, stale = NULL, answered_revision = revision, finished_at = ?, changed_at = ? "
             "WHERE id = ? AND state = 'open' AND plan_version = ? RETURNING version, state",
-            (decided, _json(outcome.result), int(outcome.unverified), now, now, claim.item_id, claim.plan_version),
+            (
+                decided,
+                _json(outcome.result),
+                int(outcome.unverified),
+                now,
+                now,
+                claim.item_id,
+                claim.plan_version,
+            ),
         ).fetchone()
     else:
         row = conn.execute(

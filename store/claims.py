@@ -144,7 +144,9 @@ class Claims:
                     break
             if row is None:
                 return None
-            item = conn.execute("SELECT version, plan_version FROM items WHERE id = ?", (row["item_id"],)).fetchone()
+            item = conn.execute(
+                "SELECT version, plan_version FROM items WHERE id = ?", (row["item_id"],)
+            ).fetchone()
             session_id = conn.execute(
                 "INSERT INTO sessions (item_id, node_id, queue, trigger, attempt, start_version, started_at) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING id",
@@ -153,7 +155,17 @@ class Claims:
             conn.execute(
                 "INSERT INTO leases (node_id, item_id, session_id, token, owner, daemon, expires_at, heartbeat_at, "
                 "deadline_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (row["id"], row["item_id"], session_id, token, owner, daemon, now + lease_s, now, now + deadline_s),
+                (
+                    row["id"],
+                    row["item_id"],
+                    session_id,
+                    token,
+                    owner,
+                    daemon,
+                    now + lease_s,
+                    now,
+                    now + deadline_s,
+                ),
             )
         return Claim(
             session_id=session_id,
@@ -251,7 +263,9 @@ class Claims:
         end_session(conn, lease.session_id, outcome="crashed", cause=cause, now=now)
         flag_id = None
         if crashes >= crash_limit or not row["reentrant"]:
-            flag_id = ask_person(conn, _crash_ask(lease, crashes, cause, reentrant=bool(row["reentrant"])), now=now)
+            flag_id = ask_person(
+                conn, _crash_ask(lease, crashes, cause, reentrant=bool(row["reentrant"])), now=now
+            )
         else:
             wait_s = delay_after_crash(crashes, cause=cause, key=lease.node_id)
             conn.execute(
@@ -293,7 +307,8 @@ def drop_lease(conn: sqlite3.Connection, node_id: str, token: str) -> bool:
 def end_session(conn: sqlite3.Connection, session_id: int, *, outcome: str, cause: str, now: float) -> None:
     """Close a session's row that had no checkpoint of its own."""
     conn.execute(
-        "UPDATE sessions SET outcome = ?, cause = ?, ended_at = ?, end_version = NULL WHERE id = ? AND outcome = 'running'",
+        "UPDATE sessions SET outcome = ?, cause = ?, ended_at = ?, end_version = NULL "
+        "WHERE id = ? AND outcome = 'running'",
         (outcome, cause, now, session_id),
     )
 
@@ -338,7 +353,10 @@ def _crash_ask(lease: Lease, crashes: int, cause: str, *, reentrant: bool) -> As
                     {"label": "try again", "cost": "another crash if nothing changed", "does": "retry"},
                     {"label": "give it up", "cost": "the item is aborted", "does": "abort"},
                 ],
-                "recommendation": {"option": 1, "reason": "when the cause is found and mended, it will go through"},
+                "recommendation": {
+                    "option": 1,
+                    "reason": "when the cause is found and mended, it will go through",
+                },
             },
         ),
         evidence=(json.dumps({"sessions": [lease.session_id]}),),

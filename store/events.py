@@ -1,6 +1,6 @@
 """The decision log: append-only rows for people and audits. Recovery never reads them.
 
-Kinds in use: intake, revision, duplicate, claim, decision, crash, release, conflict, failed, flag, resolve, done, abort,
+Kinds in use: intake, revision, duplicate, claim, decision, crash, release, conflict, failed, flag, resolve, abort,
 pause, resume, retry, rejected, inbox, store, clock, notice.
 """
 

@@ -51,7 +51,9 @@ class WriteGate:
             if waited is None:
                 pid = holder(self.path)
                 who = f"pid {pid}" if pid else "another process"
-                raise StoreBusy(f"{self.path}: {who} has been writing for over {wait_s:g} s; try again") from None
+                raise StoreBusy(
+                    f"{self.path}: {who} has been writing for over {wait_s:g} s; try again"
+                ) from None
             os.close(fd)
             self._fd = fd = waited
         return fd

@@ -66,7 +66,10 @@ class History:
         if not self.path.exists():
             return []
         rows = self._connection().execute("SELECT * FROM raw WHERE session_id = ? ORDER BY id", (session_id,))
-        return [Raw(r["session_id"], r["item_id"], r["kind"], _unpack(r["packed"], r["body"]), r["at"]) for r in rows]
+        return [
+            Raw(r["session_id"], r["item_id"], r["kind"], _unpack(r["packed"], r["body"]), r["at"])
+            for r in rows
+        ]
 
     def close(self) -> None:
         """Close the file."""

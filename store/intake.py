@@ -1,9 +1,9 @@
 """Handing work in: every door ends here, with the same key rule, the same caps and one commit per batch.
 
-    same key, same content   → duplicate: the item that is there
-    same key, other content  → revision: stored, and the newest body is what sessions see
-    no key                   → key = digest of queue and content
-    an aborted item          → does not block: the new one gets KEY#2, KEY#3 …
+same key, same content   → duplicate: the item that is there
+same key, other content  → revision: stored, and the newest body is what sessions see
+no key                   → key = digest of queue and content
+an aborted item          → does not block: the new one gets KEY#2, KEY#3 …
 """
 
 from __future__ import annotations
@@ -72,14 +72,16 @@ class Intake:
             return []
         with self._db.write(point="intake") as conn:
             room = _Room(conn, caps)
-            return [self._one(conn, handed, room, now, force=force) for handed in batch]
+            return [self._one(conn, handed, room, now=now, force=force) for handed in batch]
 
     def room(self, queue: str, cap: int) -> int:
         """How many more open items the queue may take now."""
         with self._db.read() as conn:
             return _Room(conn, {queue: cap}).left(queue)
 
-    def _one(self, conn: sqlite3.Connection, handed: Handed, room: _Room, now: float, *, force: bool) -> Taken:
+    def _one(
+        self, conn: sqlite3.Connection, handed: Handed, room: _Room, *, now: float, force: bool
+    ) -> Taken:
         content = content_digest(handed)
         key = handed.key or key_of(handed)
         row, key = _current(conn, handed.queue, key, force=force)
@@ -92,7 +94,7 @@ class Intake:
                 data={"door": handed.door, "origin": handed.origin},
             )  # fmt: skip
             return Taken(row["id"], "duplicate", row["state"], key)
-        return self._revise(conn, row, handed, key, content, now)
+        return self._revise(conn, row, handed, content, now)
 
     def _new(self, conn: sqlite3.Connection, handed: Handed, key: str, content: str, now: float) -> Taken:
         seq = conn.execute("SELECT ifnull(max(seq), 0) + 1 FROM items").fetchone()[0]
@@ -116,14 +118,15 @@ class Intake:
         return Taken(new, "new", "open", key)
 
     def _revise(
-        self, conn: sqlite3.Connection, row: sqlite3.Row, handed: Handed, key: str, content: str, now: float
+        self, conn: sqlite3.Connection, row: sqlite3.Row, handed: Handed, content: str, now: float
     ) -> Taken:
         _keep_revision(conn, row)
         revision = row["revision"] + 1
         stale = f"revised to revision {revision} after it was done" if row["state"] == "done" else None
         conn.execute(
             "UPDATE items SET digest = ?, title = ?, body = ?, constraints = ?, priority = ?, door = ?, origin = ?, "
-            "not_before_at = ?, revision = ?, version = version + 1, stale = ?, changed_at = ? WHERE id = ? AND revision = ?",
+            "not_before_at = ?, revision = ?, version = version + 1, stale = ?, changed_at = ? "
+            "WHERE id = ? AND revision = ?",
             (content, handed.title, handed.body, _as_json(handed.constraints), handed.priority, handed.door,
              handed.origin, handed.not_before, revision, stale, now, row["id"], row["revision"]),
         )  # fmt: skip
@@ -136,7 +139,7 @@ class Intake:
             conn, now=now, kind="revision", queue=handed.queue, item_id=row["id"],
             data={"door": handed.door, "origin": handed.origin, "revision": revision},
         )  # fmt: skip
-        return Taken(row["id"], "revision", row["state"], key)
+        return Taken(row["id"], "revision", row["state"], row["key"])
 
 
 class _Room:
@@ -167,7 +170,9 @@ class _Room:
 
 def content_digest(handed: Handed) -> str:
     """What makes two hand-ins the same content."""
-    return digest_of_content(handed.title, handed.body, handed.constraints, handed.priority, handed.not_before)
+    return digest_of_content(
+        handed.title, handed.body, handed.constraints, handed.priority, handed.not_before
+    )
 
 
 def digest_of_content(
@@ -199,7 +204,9 @@ def insert_root(
 
 def interrupt_running(conn: sqlite3.Connection, item: str, *, why: str, now: float) -> list[str]:
     """Give an item's running nodes back to pending; the sessions behind them have lost. Their node ids."""
-    rows = conn.execute("DELETE FROM leases WHERE item_id = ? RETURNING node_id, session_id", (item,)).fetchall()
+    rows = conn.execute(
+        "DELETE FROM leases WHERE item_id = ? RETURNING node_id, session_id", (item,)
+    ).fetchall()
     for row in rows:
         conn.execute(
             "UPDATE nodes SET state = 'pending', version = version + 1, attempt = attempt - 1, changed_at = ?, why = ? "

@@ -76,7 +76,9 @@ class Loading:
         for field in ("title", "body", "key", "queue", "digest"):
             _text(item, field)
         constraints = _constraints(item)
-        found = digest_of_content(item["title"], item["body"], constraints, item["priority"], item["not_before_at"])
+        found = digest_of_content(
+            item["title"], item["body"], constraints, item["priority"], item["not_before_at"]
+        )
         return Loaded(
             item_id=item["id"],
             key=item["key"],

@@ -121,10 +121,13 @@ class Memory:
             rows = {(row["text"], row["kind"]): row["id"] for row in _operator_constraints(conn, queue)}
             for position, (text, kind) in enumerate(wanted):
                 if (text, kind) in rows:
-                    conn.execute("UPDATE constraints SET position = ? WHERE id = ?", (position, rows.pop((text, kind))))
+                    conn.execute(
+                        "UPDATE constraints SET position = ? WHERE id = ?", (position, rows.pop((text, kind)))
+                    )
                 else:
                     conn.execute(
-                        "INSERT INTO constraints (queue, text, kind, author, position, at) VALUES (?, ?, ?, 'operator', ?, ?)",
+                        "INSERT INTO constraints (queue, text, kind, author, position, at) "
+                        "VALUES (?, ?, ?, 'operator', ?, ?)",
                         (queue, text, kind, position, now),
                     )
             conn.executemany(
@@ -160,7 +163,8 @@ class Memory:
             rows = {
                 row["id"]: row
                 for row in conn.execute(
-                    f"SELECT * FROM episodes WHERE superseded_by IS NULL AND id IN ({_marks(ids)})", tuple(ids)
+                    f"SELECT * FROM episodes WHERE superseded_by IS NULL AND id IN ({_marks(ids)})",
+                    tuple(ids),
                 )
             }
         return [_episode(rows[one]) for one in ids if one in rows]
@@ -182,7 +186,8 @@ class Memory:
     ) -> None:  # fmt: skip
         """Notes, conclusions and lessons of a session, inside its checkpoint; then what compaction drops."""
         conn.executemany(
-            "INSERT INTO notes (queue, item_id, node_id, kind, text, sources, pinned, at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO notes (queue, item_id, node_id, kind, text, sources, pinned, at) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             [
                 (claim.queue, claim.item_id, claim.node_id, note.kind, note.text, json.dumps(list(note.sources)),
                  int(note.pinned), now)
@@ -204,7 +209,9 @@ class Memory:
                 if text is None:
                     conn.execute("UPDATE notes SET dropped_at = ? WHERE id = ?", (now, note_id))
                 else:
-                    conn.execute("UPDATE notes SET text = ?, merged = merged + 1 WHERE id = ?", (text, note_id))
+                    conn.execute(
+                        "UPDATE notes SET text = ?, merged = merged + 1 WHERE id = ?", (text, note_id)
+                    )
 
     # sources and passages
 
@@ -221,7 +228,8 @@ class Memory:
         """How many sources and passages the queue has now."""
         with self._db.read() as conn:
             sources = conn.execute(
-                "SELECT count(*) FROM sources WHERE queue = ? AND gone_at IS NULL AND problem IS NULL", (queue,)
+                "SELECT count(*) FROM sources WHERE queue = ? AND gone_at IS NULL AND problem IS NULL",
+                (queue,),
             ).fetchone()[0]
             passages = conn.execute(
                 "SELECT count(*) FROM passages WHERE queue = ? AND gone_at IS NULL", (queue,)
@@ -245,7 +253,7 @@ class Memory:
             )  # fmt: skip
         return {"changed": len(changes), "stale": stale}
 
-    def touch_sources(self, queue: str, seen: Sequence[tuple[str, int]], *, now: float) -> None:
+    def touch_sources(self, queue: str, seen: Sequence[tuple[str, int]]) -> None:
         """Remember new times of files whose content is the same (path, mtime in ns)."""
         if not seen:
             return
@@ -273,10 +281,19 @@ def _add_conclusion(conn: sqlite3.Connection, claim: Claim, one: Any, now: float
     new = conn.execute(
         "INSERT INTO conclusions (queue, item_id, node_id, subject, value, evidence, at) VALUES (?, ?, ?, ?, ?, ?, ?) "
         "RETURNING id",
-        (claim.queue, claim.item_id, claim.node_id, one["subject"], one["value"], json.dumps(one["evidence"]), now),
+        (
+            claim.queue,
+            claim.item_id,
+            claim.node_id,
+            one["subject"],
+            one["value"],
+            json.dumps(one["evidence"]),
+            now,
+        ),
     ).fetchone()[0]
     conn.execute(
-        "UPDATE conclusions SET superseded_by = ? WHERE item_id = ? AND subject = ? AND superseded_by IS NULL AND id <> ?",
+        "UPDATE conclusions SET superseded_by = ? "
+        "WHERE item_id = ? AND subject = ? AND superseded_by IS NULL AND id <> ?",
         (new, claim.item_id, one["subject"], new),
     )
 
@@ -288,7 +305,19 @@ def _add_episode(
     row = conn.execute(
         "INSERT INTO episodes (queue, item_id, node_id, text, digest, evidence, failed, source, trust, observed_at, "
         "verified_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (queue, digest) DO NOTHING RETURNING id",
-        (queue, item_id, node_id, text, digest, json.dumps(list(evidence)), int(failed), source, trust, now, now),
+        (
+            queue,
+            item_id,
+            node_id,
+            text,
+            digest,
+            json.dumps(list(evidence)),
+            int(failed),
+            source,
+            trust,
+            now,
+            now,
+        ),
     ).fetchone()
     if row is None:
         return False
@@ -340,10 +369,13 @@ def _mark_stale(conn: sqlite3.Connection, source: int, path: str, gone: set[str]
             (f"{row['ref']} changed", row["item_id"]),
         )
         conn.execute(
-            "UPDATE notes SET stale = ? WHERE node_id = ? AND kind = 'conclusion' AND stale IS NULL AND dropped_at IS NULL",
+            "UPDATE notes SET stale = ? WHERE node_id = ? AND kind = 'conclusion' AND stale IS NULL "
+            "AND dropped_at IS NULL",
             (stale, row["node_id"]),
         )
-        conn.execute("UPDATE episodes SET stale = ? WHERE node_id = ? AND stale IS NULL", (stale, row["node_id"]))
+        conn.execute(
+            "UPDATE episodes SET stale = ? WHERE node_id = ? AND stale IS NULL", (stale, row["node_id"])
+        )
     return len({row["item_id"] for row in rows})
 
 

@@ -6,7 +6,21 @@ import os
 from pathlib import Path
 
 NETWORK_TYPES = frozenset(
-    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "ncpfs", "virtiofs", "drvfs"}
+    {
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "smbfs",
+        "9p",
+        "afs",
+        "ceph",
+        "glusterfs",
+        "lustre",
+        "ncpfs",
+        "virtiofs",
+        "drvfs",
+    }
 )
 
 

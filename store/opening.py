@@ -65,7 +65,9 @@ def open_database(state_dir: Path, *, read_only: bool = False) -> Database | Non
         raise damaged(path, str(error)) from error
     _check_version(path, version)
     if version < KNOWN_VERSION:
-        raise StoreRefused(f"{path} is of schema {version}, older than this Shiftwork ({KNOWN_VERSION}). Start it once:  shiftwork run")
+        raise StoreRefused(
+            f"{path} is of schema {version}, older than this Shiftwork ({KNOWN_VERSION}). Start it once:  shiftwork run"
+        )
     return db
 
 
@@ -154,7 +156,8 @@ def _refuse_if_vanished(state_dir: Path, sequence: int) -> None:
         traces.append(f"store.lock (commit {sequence})")
     if traces:
         raise StoreRefused(
-            f"{state_dir / DB_NAME} is missing, but this folder held a store: {', '.join(traces)}. Nothing was written. "
+            f"{state_dir / DB_NAME} is missing, but this folder held a store: {', '.join(traces)}. "
+            f"Nothing was written. "
             f"Put the file or a backup back; to begin anew on purpose, move {state_dir} away"
         )
 
@@ -165,7 +168,9 @@ def _check_header(path: Path) -> None:
     if not head:
         raise StoreRefused(f"{path} is empty (0 bytes). Nothing was written. Put a backup in its place")
     if len(head) < 100 or head[:16] != _HEADER:
-        raise StoreRefused(f"{path} is not an SQLite file. Nothing was written. Put the store or a backup in its place")
+        raise StoreRefused(
+            f"{path} is not an SQLite file. Nothing was written. Put the store or a backup in its place"
+        )
     application, version = struct.unpack(">I", head[68:72])[0], struct.unpack(">I", head[60:64])[0]
     if application != KNOWN_APPLICATION:
         raise StoreRefused(
@@ -186,7 +191,7 @@ def _check_version(path: Path, version: int) -> None:
 
 
 def _check_tables(conn: sqlite3.Connection, path: Path) -> None:
-    from store.schema import ddl  # noqa: PLC0415 - only the checking start pays for it
+    from store.schema import ddl
 
     model = sqlite3.connect(":memory:")
     model.executescript(ddl())
@@ -214,7 +219,8 @@ def _check_commits(conn: sqlite3.Connection, path: Path, noted: int, *, had_wal:
     if not had_wal:
         raise StoreRefused(
             f"{path} lacks its newest {lost}: {path.name}-wal was deleted, or an older copy was put here. "
-            f"Nothing was written. Put the -wal file back; if you restored a backup on purpose, delete {path.parent / 'store.lock'}"
+            f"Nothing was written. Put the -wal file back; if you restored a backup on purpose, "
+            f"delete {path.parent / 'store.lock'}"
         )
     return [f"the newest {lost} are lost: {path.name}-wal was cut or damaged; the state before them is whole"]
 
@@ -223,7 +229,10 @@ def _check_meta(conn: sqlite3.Connection, path: Path) -> None:
     try:
         meta = {row["key"]: json.loads(row["value"]) for row in conn.execute("SELECT key, value FROM meta")}
         good = isinstance(meta["store_id"], str) and isinstance(meta["created_at"], float)
-        steps = [row["name"] for row in conn.execute("SELECT name FROM _sqlite_migrations WHERE migration_set = 'shiftwork'")]
+        steps = [
+            row["name"]
+            for row in conn.execute("SELECT name FROM _sqlite_migrations WHERE migration_set = 'shiftwork'")
+        ]
     except (ValueError, KeyError) as error:
         raise damaged(path, f"its own records cannot be read: {error}") from error
     if not good or steps != [f"schema_{number}" for number in range(1, KNOWN_VERSION + 1)]:
@@ -234,7 +243,9 @@ def _check_journal(conn: sqlite3.Connection, path: Path, *, wal: bool) -> None:
     wanted = "wal" if wal else "delete"
     got = conn.execute(f"PRAGMA journal_mode = {wanted}").fetchone()[0]
     if got != wanted:
-        raise StoreRefused(f"{path}: asked for journal mode {wanted}, got {got}; is another program using it?")
+        raise StoreRefused(
+            f"{path}: asked for journal mode {wanted}, got {got}; is another program using it?"
+        )
 
 
 def _create(state_dir: Path, *, wal: bool) -> None:
@@ -262,7 +273,7 @@ def _migrate(state_dir: Path, version: int) -> str:
 
 
 def _child(action: str, *arguments: str, path: Path) -> None:
-    done = subprocess.run(  # noqa: S603 - our own interpreter and module
+    done = subprocess.run(
         [sys.executable, "-m", "store.migrations", action, *arguments],
         capture_output=True,
         text=True,

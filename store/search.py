@@ -147,17 +147,21 @@ class SearchView:
             found.subtract(wanted.keys() & doc.tokens.split(" "))
         return {term: found[term] for term in names if found[term] > 0}
 
-    def candidates(self, terms: Sequence[str], *, limit: int, postings: int) -> list[Doc]:
+    def candidates(self, terms: Sequence[str], *, limit: int, newest: int | None = None) -> list[Doc]:
         """Live documents that hold one of `terms`: of each scope's index the `limit` best, of the tail all.
 
-        The full-text index ranks at most the `postings` newest matches.
+        With `newest` the index ranks only that many matches, the newest ones: for a term that nearly all hold.
         """
         found: list[Doc] = []
+        ranked = _RANKED if newest is None else _RANKED_NEWEST
         for scope in self._scopes:
             if terms and self._indexed[scope]:
-                rows = self._conn.execute(
-                    _MATCH, (_match(scope, terms), postings, limit + len(self._dropped))
-                )
+                bound = {
+                    "match": _match(scope, terms),
+                    "newest": newest,
+                    "limit": limit + len(self._dropped),
+                }
+                rows = self._conn.execute(_FETCH.format(ranked=ranked), bound)
                 found += [self._doc(row) for row in rows][:limit]
         wanted = set(terms)
         return found + [doc for doc in self.tail if not wanted.isdisjoint(doc.tokens.split(" "))]
@@ -167,16 +171,16 @@ class SearchView:
         return Doc(row[0], kind, row[2], failed, row[3], row[4], row[5])
 
 
-_MATCH = """
+_FETCH = """
     SELECT id, scope, ref, observed_at, length, tokens
-    FROM (SELECT id, score FROM
-             (SELECT rowid AS id, bm25(search_index) AS score FROM search_index
-              WHERE search_index MATCH ? ORDER BY rowid DESC LIMIT ?)
-          ORDER BY score, id DESC LIMIT ?)
-    JOIN search_docs USING (id)
+    FROM ({ranked} ORDER BY score, id DESC LIMIT :limit) JOIN search_docs USING (id)
     WHERE pending = 0
     ORDER BY score, id DESC
 """
+_RANKED = """
+    SELECT rowid AS id, bm25(search_index) AS score FROM search_index WHERE search_index MATCH :match
+"""
+_RANKED_NEWEST = f"SELECT id, score FROM ({_RANKED} ORDER BY rowid DESC LIMIT :newest)"
 
 
 def add_doc(
@@ -189,7 +193,7 @@ def add_doc(
     at: float,
     failed: bool = False,
 ) -> bool:
-    """Let searches find episode or passage `ref` by `tokens` from this transaction on.
+    """Let searches find episode or passage `ref` by `tokens`, from this transaction on.
 
     `at` is when it was observed (UTC seconds). Call ``fold_if_due`` at the transaction's end. False: it was there
     already, nothing is overwritten.
@@ -220,7 +224,7 @@ def drop_doc(conn: sqlite3.Connection, *, queue: str, kind: Kind, ref: int) -> b
 
 
 def fold_if_due(conn: sqlite3.Connection) -> int:
-    """Settle waiting documents, at most ``FOLD_DOCS``, if more than ``TAIL_DOCS`` wait; how many were settled."""
+    """If more than ``TAIL_DOCS`` documents wait, settle up to ``FOLD_DOCS``; how many were settled."""
     waiting = conn.execute("SELECT count(*) FROM search_docs WHERE pending <> 0").fetchone()[0]
     return fold(conn) if waiting > TAIL_DOCS else 0
 

@@ -40,70 +40,70 @@ class SqliteStore:
     @cached_property
     def intake(self) -> Intake:
         """Handing work in."""
-        from store.intake import Intake  # noqa: PLC0415
+        from store.intake import Intake
 
         return Intake(self.db, self.events)
 
     @cached_property
     def claims(self) -> Claims:
         """Who works on what."""
-        from store.claims import Claims  # noqa: PLC0415
+        from store.claims import Claims
 
         return Claims(self.db, self.events)
 
     @cached_property
     def loading(self) -> Loading:
         """Claimed items, whole."""
-        from store.loading import Loading  # noqa: PLC0415
+        from store.loading import Loading
 
         return Loading(self.db)
 
     @cached_property
     def checkpoints(self) -> Checkpoints:
         """Recording outcomes."""
-        from store.checkpoints import Checkpoints  # noqa: PLC0415
+        from store.checkpoints import Checkpoints
 
         return Checkpoints(self.db, self.events, self.memory.remember)
 
     @cached_property
     def people(self) -> People:
         """What people do."""
-        from store.people import People  # noqa: PLC0415
+        from store.people import People
 
         return People(self.db, self.events)
 
     @cached_property
     def memory(self) -> Memory:
         """What survives a session."""
-        from store.memory import Memory  # noqa: PLC0415
+        from store.memory import Memory
 
         return Memory(self.db, self.events)
 
     @cached_property
     def search(self) -> Search:
         """Finding episodes and passages."""
-        from store.search import Search  # noqa: PLC0415
+        from store.search import Search
 
         return Search(self.db)
 
     @cached_property
     def papers(self) -> Papers:
         """Files for people."""
-        from store.papers import Papers  # noqa: PLC0415
+        from store.papers import Papers
 
         return Papers(self.db)
 
     @cached_property
     def alerts(self) -> Alerts:
         """Alerts and problems."""
-        from store.alerts import Alerts  # noqa: PLC0415
+        from store.alerts import Alerts
 
         return Alerts(self.db, self.events)
 
     @cached_property
     def history(self) -> History:
         """Raw prompts and replies."""
-        from store.history import History  # noqa: PLC0415
+        from store.history import History
 
         return History(self.state_dir)
 

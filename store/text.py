@@ -8,9 +8,9 @@ _RISKY = frozenset({"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"})
 
 
 def shown(text: str, limit: int | None = None) -> str:
-    """``text`` on one line with every control, format and bidi character escaped; cut to ``limit`` characters.
+    r"""``text`` on one line with every control, format and bidi character escaped; cut to ``limit`` characters.
 
-    A name that was not UTF-8 (surrogate escapes) shows its bytes as ``\\xNN``.
+    A name that was not UTF-8 (surrogate escapes) shows its bytes as ``\xNN``.
     """
     if not text.isascii() or not text.isprintable():
         text = "".join(char if _plain(char) else _escaped(char) for char in text)

@@ -10,11 +10,11 @@ from sessions.decider import Decider
 def build(settings: CommandSettings | ExtractiveSettings, *, folder: str) -> Decider:
     """The decider of a ``[deciders.NAME]`` section; ``folder`` is the configuration's."""
     if isinstance(settings, CommandSettings):
-        from sessions.deciders.command import CommandDecider  # noqa: PLC0415 - only what a queue uses is loaded
+        from sessions.deciders.command import CommandDecider
 
         return CommandDecider(
             settings.argv, timeout_s=settings.timeout, max_output=settings.max_output, folder=folder
         )
-    from sessions.deciders.extractive import ExtractiveDecider  # noqa: PLC0415
+    from sessions.deciders.extractive import ExtractiveDecider
 
     return ExtractiveDecider(threshold=settings.threshold)

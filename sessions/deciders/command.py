@@ -20,7 +20,18 @@ from typing import IO, Any, Literal
 
 from sessions.decider import DeciderFailure, Reply
 
-KEPT_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "USER", "LOGNAME", "VIRTUAL_ENV")
+KEPT_ENVIRONMENT = (
+    "PATH",
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "TMPDIR",
+    "USER",
+    "LOGNAME",
+    "VIRTUAL_ENV",
+)
 STDERR_KEPT_BYTES = 64 * 1024
 _CHUNK = 64 * 1024
 _KILL_ROUNDS = 20
@@ -46,9 +57,11 @@ class CommandDecider:
         limit_s = min(timeout_s, self._timeout_s)
         _adopt_orphans()
         before = _descendants()
-        data = json.dumps({**request, "deadline_s": round(limit_s, 3)}, ensure_ascii=False).encode("utf-8", "replace")
+        data = json.dumps({**request, "deadline_s": round(limit_s, 3)}, ensure_ascii=False).encode(
+            "utf-8", "replace"
+        )
         try:
-            process = subprocess.Popen(  # noqa: S603 - the operator's own argv, no shell
+            process = subprocess.Popen(
                 self._argv,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -72,7 +85,9 @@ class CommandDecider:
         if talk.timed_out:
             raise DeciderFailure(f"{self._argv[0]} took over {limit_s:g} s and was ended{said}", raw=raw)
         if talk.too_much:
-            raise DeciderFailure(f"{self._argv[0]} printed over {self._max_output} bytes and was ended", raw=raw[:4000])
+            raise DeciderFailure(
+                f"{self._argv[0]} printed over {self._max_output} bytes and was ended", raw=raw[:4000]
+            )
         if process.returncode != 0:
             code = process.returncode
             how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
