@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from rank_bm25 import BM25Okapi
 
-POSTINGS: Final = 50_000
+POSTINGS: Final = 40_000
 """Most postings the full-text index reads for one search."""
 
 TERMS_MAX: Final = 128
@@ -28,7 +28,7 @@ def depth(docs: int) -> int:
     """How many candidates of `docs` documents are ranked: 500, fewer where the index costs more."""
     if docs <= _DEPTH_FULL_DOCS:
         return _DEPTH_MAX
-    return max(_DEPTH_MIN, int(_DEPTH_MAX * (_DEPTH_FULL_DOCS / docs) ** 0.25))
+    return max(_DEPTH_MIN, int(_DEPTH_MAX * (_DEPTH_FULL_DOCS / docs) ** (1 / 3)))
 
 
 def rarest(frequencies: Mapping[str, int], *, postings: int = POSTINGS, most: int = TERMS_MAX) -> list[str]:

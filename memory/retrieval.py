@@ -53,9 +53,10 @@ def retrieve(
         return []
     with search.view(queue, kinds) as view:
         frequencies = view.frequencies(asked)
-        found = view.candidates(
-            ranking.rarest(frequencies), limit=ranking.depth(view.docs), postings=ranking.POSTINGS
-        )
+        terms = ranking.rarest(frequencies)
+        over = sum(frequencies[term] for term in terms) > ranking.POSTINGS
+        newest = ranking.POSTINGS if over else None
+        found = view.candidates(terms, limit=ranking.depth(view.docs), newest=newest)
         docs, length = view.docs, view.length
     scores = ranking.scores(
         asked,
