@@ -13,6 +13,7 @@ from notify.machine import step
 from notify.policy import Policy
 from store.alert_rows import Alert, Change, Facts
 from store.alerts import Alerts
+from store.outbox import LONGEST_RETRY_S
 
 LONGEST_WAIT_S = 60.0
 
@@ -71,7 +72,10 @@ def _next_send_at(facts: Facts, owner: str, now: float) -> float | None:
     live = [line.live for lines in facts.lines.values() for line in lines.values() if line.live is not None]
     left_behind = any(one.state == "sending" and one.owner != owner for one in live)
     tries = [one.next_attempt_at for one in live if one.state == "unsent"]
-    return now if left_behind else min(tries, default=None)
+    set_back = any(
+        at > now + LONGEST_RETRY_S for at in tries
+    )  # no backoff is that long: the clock was set back
+    return now if left_behind or set_back else min(tries, default=None)
 
 
 def _anything_up(facts: Facts) -> bool:

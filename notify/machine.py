@@ -17,7 +17,8 @@ The rules as they stand here:
 - R11  one step makes at most one move that speaks, and owes a channel at most one message, however late.
 
 Clocks: a stored time that lies in the future (the machine's clock was set back) becomes ``now``, so nothing
-waits for hours that are not coming; a clock set forward makes one step late, never several.
+waits for hours that are not coming; a condition that began in the future goes on, its age is not known; a clock
+set forward makes one step late, never several.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ def _firing(
     tell_resolved: bool,
     now: float,
 ) -> Moved:
-    if condition is None or now < condition.since_at + condition.for_s:
+    if condition is None or condition.since_at <= now < condition.since_at + condition.for_s:
         alert = alert._replace(false_at=now if alert.false_at is None else alert.false_at)
         clears_at = (alert.false_at or now) + policy.clear_hold_s
         in_flight = any(line.live and line.live.owner == owner for line in lines.values())
