@@ -94,8 +94,8 @@ install() {
   fi
   echo "Installing what $1 pins into .venv (a minute or two, only when something changed) …" >&2
   rm -f "$VENV"/.installed-*
-  { "$VENV/bin/python" -m pip --disable-pip-version-check --no-input install --quiet -r "$ROOT/$1" &&
-    "$VENV/bin/python" -m pip --disable-pip-version-check --no-input install --quiet --no-deps -e "$ROOT"; } ||
+  { "$VENV/bin/python" -m pip --disable-pip-version-check --no-input install -qq -r "$ROOT/$1" &&
+    "$VENV/bin/python" -m pip --disable-pip-version-check --no-input install -qq --no-deps -e "$ROOT"; } ||
     refuse "Installing failed (see above). Is there a network? Then run $ME again; what is there is used again."
   fingerprint "$1" > "$stamp"
 }

@@ -93,6 +93,21 @@ def changed_on_disk(config: Config) -> bool:
         return True
 
 
+def lines_of(file: Path) -> dict[KeyPath, int]:
+    """Where each key stands in ``file``."""
+    return _lines(light.read_bytes(file))
+
+
+def _lines(content: bytes) -> dict[KeyPath, int]:
+    try:
+        return key_lines(content.decode("utf-8-sig"))
+    except (
+        ValueError,
+        IndexError,
+    ):  # a spelling the scanner does not know costs the lines, never the problems
+        return {}
+
+
 class _Reader:
     """Judges one parsed file piece by piece, so that one bad table hides no problem of another."""
 
@@ -101,7 +116,7 @@ class _Reader:
         self.absolute = Path(os.path.abspath(file))
         self.digest = bytes_digest(content)
         self.data = data
-        self.lines = key_lines(content.decode("utf-8-sig"))
+        self.lines = _lines(content)
         self.problems: list[Problem] = []
 
     def reading(self) -> Reading:

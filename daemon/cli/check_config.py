@@ -16,9 +16,9 @@ from typing import Any
 
 from daemon import folders, packages
 from daemon.cli import light, screen
-from daemon.config import Config, read
+from daemon.config import Config, lines_of, read
 from daemon.config_words import Problem, key_text, masked, report
-from daemon.toml_lines import KeyPath, key_lines, line_of
+from daemon.toml_lines import KeyPath, line_of
 from store.errors import ConfigProblem
 from triggers.config import TimerTrigger
 
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     problems = list(reading.problems)
     warnings = list(reading.warnings)
     if reading.config is not None:
-        lines = key_lines(file.read_text(encoding="utf-8-sig"))
+        lines = lines_of(file)
         problems += [_problem(lines, path, rule) for path, rule in folder_problems(reading.config)]
         warnings += [_problem(lines, path, rule) for path, rule in folder_doubts(reading.config)]
         problems += [Problem(1, "installation", None, line) for line in packages.strangers()]

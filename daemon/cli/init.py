@@ -75,20 +75,23 @@ def write(folder: Path) -> int:
         raise NameTaken(f"{names} {'exists' if len(taken) == 1 else 'exist'} already. Nothing was written.")
     created = _create(folder)
     moved: list[Path] = []
+    try:
+        return _write(folder, moved)
+    except BaseException:
+        for path in [*moved, *([created] if created else [])]:
+            _remove(path)
+        raise
+
+
+def _write(folder: Path, moved: list[Path]) -> int:
     staging = Path(tempfile.mkdtemp(prefix=".shiftwork-init-", dir=folder))
     try:
         pages = _fill(staging)
         for name in ("inbox", "outbox", "docs", light.LOCAL):
             _move(staging / name, folder / name)
             moved.append(folder / name)
-    except BaseException:
-        for path in moved:
-            _remove(path)
-        raise
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-        if created and not moved:
-            _remove(created)
     return pages
 
 

@@ -18,7 +18,7 @@ class Verb(NamedTuple):
 
 
 VERBS: dict[str, Verb] = {
-    "init": Verb("init", "write a quickstart: a queue that answers questions about Shiftwork"),
+    "init": Verb("init", "write a quickstart that answers questions about Shiftwork"),
     "check-config": Verb("check_config", "say all that is wrong with the configuration"),
     "version": Verb("version", "say which version this is"),
 }
