@@ -53,7 +53,7 @@ CREATE TABLE search_docs (
     tokens TEXT NOT NULL
 );
 CREATE UNIQUE INDEX search_docs_by_ref ON search_docs (scope, ref) WHERE pending >= 0;
-CREATE INDEX search_docs_pending ON search_docs (scope) WHERE pending <> 0;
+CREATE INDEX search_docs_pending ON search_docs (scope, pending) WHERE pending <> 0;
 
 CREATE TABLE search_terms (
     scope INTEGER NOT NULL,
@@ -213,12 +213,12 @@ def drop_doc(conn: sqlite3.Connection, *, queue: str, kind: Kind, ref: int) -> b
         row[0]
         for row in conn.execute("SELECT id FROM search_scopes WHERE queue = ? AND kind = ?", (queue, kind))
     ]
-    where = f"ref = ? AND scope IN ({_marks(scopes)})"
+    where = f"pending >= 0 AND scope IN ({_marks(scopes)}) AND ref = ?"  # as its index says
     unsettled = conn.execute(
-        f"DELETE FROM search_docs WHERE {where} AND pending = 1", (ref, *scopes)
+        f"DELETE FROM search_docs WHERE {where} AND pending = 1", (*scopes, ref)
     ).rowcount
     settled = conn.execute(
-        f"UPDATE search_docs SET pending = -1 WHERE {where} AND pending = 0", (ref, *scopes)
+        f"UPDATE search_docs SET pending = -1 WHERE {where} AND pending = 0", (*scopes, ref)
     ).rowcount
     return unsettled + settled > 0
 
