@@ -111,6 +111,25 @@ def kill_group(line: str, number: int = signal.SIGKILL) -> bool:
     return kill_alone(line, number)
 
 
+def kill_remains(line: str) -> int:
+    """Kill what a group leader that has just died left in its session; how many were.
+
+    Only right after the death: while a member lives the kernel gives the number to no one else, but once all
+    are gone it may, and nothing here could tell.
+    """
+    owner = parse(line)
+    if owner is None or owner.namespace != _namespace() or verdict(line) != "dead":
+        return 0
+    killed = 0
+    for entry in Path("/proc").iterdir():
+        fields = _stat_fields(int(entry.name)) if entry.name.isdecimal() else None
+        if fields is not None and int(fields[3]) == owner.pid and int(fields[19]) >= owner.start:
+            with suppress(ProcessLookupError):
+                os.kill(int(entry.name), signal.SIGKILL)
+                killed += 1
+    return killed
+
+
 def kill_alone(line: str, number: int) -> bool:
     """Send a signal to the owner but not to its children, if that very process still lives."""
     pid = _living(line)
@@ -131,12 +150,18 @@ def _living(line: str) -> int | None:
 
 
 def _state_and_start(pid: int) -> tuple[str, int] | None:
-    """State letter and start time from /proc/PID/stat; the name before them may hold anything."""
+    """State letter and start time of a process; None when there is none."""
+    fields = _stat_fields(pid)
+    return None if fields is None else (fields[0].decode("ascii"), int(fields[19]))
+
+
+def _stat_fields(pid: int) -> list[bytes] | None:
+    """/proc/PID/stat from the state on; the name before it may hold anything, so it is cut at its end."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return (fields[0].decode("ascii"), int(fields[19])) if len(fields) > 19 else None
+    return fields if len(fields) > 19 else None
 
 
 def _hidden(pid: int) -> bool:

@@ -104,6 +104,29 @@ def test_killing_takes_the_whole_group_of_a_leader():
     assert owners.verdict(grandchild) == "dead"
 
 
+def test_what_a_dead_leader_left_in_its_session_can_be_killed():
+    script = "import subprocess as s; print(s.Popen(['sleep', '60']).pid, flush=True); input()"
+    leader = subprocess.Popen(
+        [sys.executable, "-c", script],
+        start_new_session=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with leader:
+        orphan = owners.of(int(leader.stdout.readline()))
+        line = owners.of(leader.pid)
+        assert owners.kill_remains(line) == 0  # it lives
+        leader.kill()
+        leader.wait()
+        assert owners.verdict(orphan) == "alive"
+        assert owners.kill_remains(line) == 1
+    deadline = time.monotonic() + 5
+    while owners.verdict(orphan) == "alive" and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert owners.verdict(orphan) == "dead"
+
+
 def test_an_owner_in_someone_elses_group_is_killed_alone():
     child = _sleeper()  # in this test's own group
     assert owners.kill_group(owners.of(child.pid))
