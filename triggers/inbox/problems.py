@@ -1,7 +1,9 @@
 """What is wrong with an inbox, stored once and cleared when it is over (FIELD 1, 5, 9, 10).
 
     missing      the folder is gone                         page after 60 s
+    unusable     the folder, or ours in it, cannot be used  ticket
     permission   a file or folder may not be read or moved  ticket
+    watch        the kernel gives no more watches           ticket
     unstable     a file is unfinished for over an hour      ticket
     rejected     something was refused; counted             ticket
 
@@ -17,8 +19,6 @@ from store.alerts import note_problem
 from store.text import shown
 from triggers.inbox.reject import Refusal
 from triggers.inbox.spec import InboxMemory, InboxSpec, InboxStore
-
-KINDS = ("missing", "permission", "unstable", "watch")
 
 
 class Problems:

@@ -46,8 +46,10 @@ MAX_BATCH_BYTES = 16 * 1024 * 1024
 MISSING_RETRY_S = 5.0
 SAID_LINES = 20
 
+STORE_WAITS = (StoreBusy, sqlite3.OperationalError)
+"""What a store says that is busy or has a full disk: it may be well again in a minute."""
+
 _DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
-_CLOSED = frozenset({errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP})
 
 
 def scan_once(
@@ -98,6 +100,7 @@ class _Scan:
                 self.memory.place = found
                 listing = self._settle_all()
                 problems.settle("missing", now=self.now)
+                problems.settle("unusable", now=self.now)
                 problems.tell("permission", self.closed, now=self.now)
                 problems.tell("unstable", self._overdue(), now=self.now)
                 self.memory.said = self.memory.said if self.kept else ""
@@ -106,7 +109,7 @@ class _Scan:
         except BenchTaken:
             self._say_once("another Shiftwork is moving files here; waiting for it")
             self.due.append(self.now + MISSING_RETRY_S)
-        except (StoreBusy, sqlite3.OperationalError, OSError) as error:
+        except (*STORE_WAITS, OSError) as error:
             self._back_off(error)
         self.said += problems.said
         return self._report(listing, missing)
@@ -121,6 +124,7 @@ class _Scan:
                 self.closed = f"{shown(folder)}: {why}"
             take, refuse = self._judge_all(listing)
             again = late.changed(self.memory, now=self.now)
+            self.due += late.due(self.memory)
             if not (take or refuse or again):
                 return listing
             bench.open(create=True)
@@ -130,7 +134,7 @@ class _Scan:
             for batch in _batches(take):
                 self._settle(bench, self._claim(bench, batch))
             self._settle(bench, late.claim_again(bench, again))
-        self.due += late.due(self.memory)
+            self.due += late.due(self.memory)
         return listing
 
     def _judge_all(
@@ -295,18 +299,16 @@ class _Scan:
         self._say_once("the queue holds as many open items as max_waiting lets it; files stay in the inbox")
 
     def _back_off(self, error: StoreBusy | sqlite3.OperationalError | OSError) -> None:
-        """Try again in a minute; what is neither busy, full nor closed is nothing to wait for and goes on up."""
+        """Try again in a minute; an error of a store that is neither busy nor full goes on up."""
         text = shown(str(error))
         if isinstance(error, sqlite3.OperationalError):
             if error.sqlite_errorcode & 0xFF not in _STORE_FULL:
                 raise error
         elif isinstance(error, OSError):
-            if error.errno not in _DISK | _CLOSED:
-                raise error
             text = f"{shown(str(error.filename or self.spec.folder))}: {error.strerror}"
-            if error.errno in _CLOSED:
-                with suppress(StoreBusy, sqlite3.OperationalError):
-                    Problems(self.store, self.spec.queue, self.memory).stand("permission", text, now=self.now)
+            if error.errno not in _DISK:
+                with suppress(*STORE_WAITS):
+                    Problems(self.store, self.spec.queue, self.memory).stand("unusable", text, now=self.now)
         self.kept += 1
         self.trouble = text
         self.memory.resume_at = self.now + BACKOFF_S
