@@ -11,6 +11,7 @@ process from ending. Redirects are not followed. No process is started, so an id
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -85,15 +86,13 @@ def ping(url_file: Path, *, timeout_s: float = TIMEOUT_S) -> Ping:
     import http.client
 
     maker = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
-    connection = maker(url.hostname, port, timeout=timeout_s)
+    target = (url.path or "/") + (f"?{url.query}" if url.query else "")
     try:
-        target = (url.path or "/") + (f"?{url.query}" if url.query else "")
-        connection.request("GET", target, headers={"User-Agent": "shiftwork"})
-        status = connection.getresponse().status
-    except (OSError, http.client.HTTPException, ValueError) as error:
+        with closing(maker(url.hostname, port, timeout=timeout_s)) as connection:
+            connection.request("GET", target, headers={"User-Agent": "shiftwork"})
+            status = connection.getresponse().status
+    except (OSError, http.client.HTTPException, ValueError) as error:  # their texts may hold the URL
         return Ping(ok=False, words=f"no answer ({type(error).__name__})")
-    finally:
-        connection.close()
     if 200 <= status < 300:
         return Ping(ok=True, words="answered")
     return Ping(ok=False, words=f"answered with status {status}")

@@ -71,8 +71,8 @@ def summary_of(key: str, cause: Cause | None, *, now: float) -> str:
 
 
 def details_of(cause: Cause | None, *, now: float) -> list[str]:
-    """What else is known, a line each, at most ``NAMES_SHOWN``."""
-    if cause is None:
+    """What else is known, a line each, at most ``NAMES_SHOWN``. Why an input was refused may quote it: not told."""
+    if cause is None or family(cause.condition.key) == "rejected":
         return []
     lines = [f"{node.item_id} node {node.node_id}, asked as {node.flag}" for node in cause.crashed]
     lines += [

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from notify.messages import Message
-from notify.policy import PAGE, Channel
+from notify.policy import PAGE, TICKET, Channel
 from notify.sender import Outcome, by_child
 from store import files
 from store.errors import ShiftworkError
@@ -61,14 +61,14 @@ def services_of(data: Mapping[str, Any], folder: Path) -> list[Channel]:
     """The services a parsed configuration names, as far as they make sense; the rest is passed over."""
     section = data.get("notify")
     services = section.get("services") if isinstance(section, dict) else None
-    found = []
+    found: dict[str, tuple[str, ...]] = {}
     for service in services if isinstance(services, list) else []:
         url_file = service.get("url_file") if isinstance(service, dict) else None
-        tags = service.get("tags", [PAGE, "ticket"]) if isinstance(service, dict) else None
+        tags = service.get("tags", [PAGE, TICKET]) if isinstance(service, dict) else None
         if isinstance(url_file, str) and url_file and "\0" not in url_file and isinstance(tags, list):
             name = os.path.normpath(os.path.join(os.path.abspath(folder), url_file))
-            found.append(Channel(name, tuple(str(tag) for tag in tags)))
-    return found
+            found[name] = tuple(dict.fromkeys((*found.get(name, ()), *(str(tag) for tag in tags))))
+    return [Channel(name, tags) for name, tags in found.items()]
 
 
 class Scene(NamedTuple):
@@ -107,6 +107,16 @@ def page_store_problem(words: str, scene: Scene, *, now: float) -> list[Outcome]
         "It is told once, until the store works again.",
     ]
     return _page("store", "cannot use its store", lines, scene, now=now)
+
+
+def standing(scene: Scene) -> list[tuple[str, float, str]]:
+    """The pages that need no store and still stand: alert, since when, visible id."""
+    found = []
+    for alert in ("start", "store"):
+        mark = next((one for place in _marks(alert, scene) if (one := _read(place)) is not None), None)
+        if mark is not None:
+            found.append((alert, mark["at"], mark["id"]))
+    return found
 
 
 def forget(alert: str, scene: Scene) -> None:

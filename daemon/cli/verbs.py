@@ -20,5 +20,8 @@ class Verb(NamedTuple):
 VERBS: dict[str, Verb] = {
     "init": Verb("init", "write a quickstart that answers questions about Shiftwork"),
     "check-config": Verb("check_config", "say all that is wrong with the configuration"),
+    "alerts": Verb("alerts", "what fires, whom it told, and how to end it"),
+    "ack": Verb("alerts", "quiet an alert until it clears"),
+    "notify test": Verb("alerts", "send every service a test message"),
     "version": Verb("version", "say which version this is"),
 }
