@@ -25,9 +25,10 @@ from triggers.inbox import place
 from triggers.inbox.names import RESERVED, ignored
 from triggers.inbox.net import Net
 from triggers.inbox.problems import Problems
-from triggers.inbox.scan import STORE_WAITS, scan_once
+from triggers.inbox.scan import scan_once
 from triggers.inbox.spec import InboxMemory, InboxSpec, InboxStore, ScanReport
 from triggers.inbox.watch import Event, Watch, WatchLimit
+from triggers.intake import passes
 from triggers.protocol import HandIn, Wake
 
 LOOK_EVERY_S = 30.0
@@ -230,7 +231,9 @@ class FilesTrigger:
         problems = Problems(self._store, queue, box.memory)
         try:
             await self._off_loop(lambda: problems.tell("watch", detail, now=self._clock()))
-        except STORE_WAITS:
+        except Exception as error:
+            if not passes(error):
+                raise
             box.polling = None  # said again after the next scan, when the store may be written
 
     def _spread_nets(self) -> None:

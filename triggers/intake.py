@@ -15,11 +15,12 @@ Only light imports here: ``shiftwork add`` starts through this file.
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol
 
-from store.errors import InputRefused
+from store.errors import CapReached, InputRefused, StoreBusy
 from store.intake import Constraint, Handed, Taken
 from store.text import first_line, shown
 from triggers import frontmatter, strictjson
@@ -35,6 +36,15 @@ MAX_CONSTRAINT = 2000
 MAX_PRIORITY = 1000
 CONSTRAINT_KINDS = ("scope", "prohibition", "acceptance", "interface")
 KEYS = ("key", "title", "priority", "not_before", "constraints")
+_PASSING = frozenset(
+    {
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_READONLY,
+    }
+)
 _LATEST = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 
 
@@ -79,6 +89,13 @@ def hand_in(
 ) -> list[Taken]:
     """Store ``batch`` in one commit. Raises CapReached, StoreBusy; then nothing of it is stored."""
     return door.hand_in(batch, now=now, caps=caps, force=force) if batch else []
+
+
+def passes(error: Exception) -> bool:
+    """Whether what kept the store from taking a batch may be over in a minute: a full queue or disk, another writer."""
+    if isinstance(error, sqlite3.OperationalError):
+        return error.sqlite_errorcode & 0xFF in _PASSING
+    return isinstance(error, StoreBusy | CapReached)
 
 
 def parse(data: bytes, *, name: str = "", max_bytes: int = MAX_BYTES) -> Draft:

@@ -46,9 +46,6 @@ MAX_BATCH_BYTES = 16 * 1024 * 1024
 MISSING_RETRY_S = 5.0
 SAID_LINES = 20
 
-STORE_WAITS = (StoreBusy, sqlite3.OperationalError)
-"""What a store says that is busy or has a full disk: it may be well again in a minute."""
-
 _DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
 
 
@@ -109,7 +106,7 @@ class _Scan:
         except BenchTaken:
             self._say_once("another Shiftwork is moving files here; waiting for it")
             self.due.append(self.now + MISSING_RETRY_S)
-        except (*STORE_WAITS, OSError) as error:
+        except (StoreBusy, sqlite3.OperationalError, OSError) as error:
             self._back_off(error)
         self.said += problems.said
         return self._report(listing, missing)
@@ -301,14 +298,13 @@ class _Scan:
     def _back_off(self, error: StoreBusy | sqlite3.OperationalError | OSError) -> None:
         """Try again in a minute; an error of a store that is neither busy nor full goes on up."""
         text = shown(str(error))
-        if isinstance(error, sqlite3.OperationalError):
-            if error.sqlite_errorcode & 0xFF not in _STORE_FULL:
-                raise error
-        elif isinstance(error, OSError):
+        if isinstance(error, OSError):
             text = f"{shown(str(error.filename or self.spec.folder))}: {error.strerror}"
             if error.errno not in _DISK:
-                with suppress(*STORE_WAITS):
+                with suppress(StoreBusy, sqlite3.OperationalError):
                     Problems(self.store, self.spec.queue, self.memory).stand("unusable", text, now=self.now)
+        elif not intake.passes(error):
+            raise error
         self.kept += 1
         self.trouble = text
         self.memory.resume_at = self.now + BACKOFF_S
@@ -345,17 +341,6 @@ class _Scan:
             next_at=min(self.due, default=None),
             folders=tuple(listing.folders) if listing is not None else (),
         )
-
-
-_STORE_FULL = frozenset(
-    {
-        sqlite3.SQLITE_FULL,
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_LOCKED,
-        sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_READONLY,
-    }
-)
 
 
 def _batches(take: Sequence[tuple[Found, str]]) -> Iterator[list[tuple[Found, str]]]:
