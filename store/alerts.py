@@ -34,6 +34,9 @@ __all__ = ["ACK_MAX_S", "ALERTS_DDL", "Alerts", "note_problem"]
 
 ACK_MAX_S = 24 * 3600.0  # R4
 
+# said as the index flags_waiting says it, or a store with many answered flags is read whole every minute
+_WAITING = "state IN ('waiting', 'parked') AND state = 'waiting'"
+
 
 class Alerts:
     """See the module's head."""
@@ -53,13 +56,13 @@ class Alerts:
                 "total(waiting_since_at <= :limit), "
                 "ifnull(max(CASE WHEN waiting_since_at <= :limit THEN seq END), 0), "
                 "ifnull(max(CASE WHEN waiting_since_at <= :limit THEN waiting_since_at END), 0) "
-                "FROM flags WHERE state = 'waiting' GROUP BY queue",
+                f"FROM flags WHERE {_WAITING} GROUP BY queue",
                 {"limit": now - flag_age_s},
             ).fetchall()
             crashed = (
                 conn.execute(
                     "SELECT queue, id, seq, item_id, about_node_id, waiting_since_at FROM flags "
-                    "WHERE state = 'waiting' AND cause = 'crash' ORDER BY seq"
+                    f"WHERE {_WAITING} AND cause = 'crash' ORDER BY seq"
                 ).fetchall()
                 if waiting
                 else []

@@ -96,8 +96,8 @@ def _prepare_locked(state_dir: Path, sequence: int, *, wal: bool) -> list[str]:
         _create(state_dir, wal=wal)
         return [f"new store {path}"]
     _check_header(path)
-    had_wal = (state_dir / f"{DB_NAME}-wal").exists()
-    clean = not _wal_has_frames(state_dir) and _is_clean(state_dir)
+    had_wal = _wal_has_frames(state_dir)
+    clean = not had_wal and _is_clean(state_dir)
     told: list[str] = []
     try:
         conn = connect(path)

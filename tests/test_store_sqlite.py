@@ -1,0 +1,134 @@
+"""The store on SQLite passes the conformance suite, and what is particular to it holds too."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from store_conformance import CAPS, NOW, StoreConformance, answered, claim, hand
+
+from store.opening import prepare
+from store.sqlite import open_store
+
+
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("empty") / "state"
+    prepare(folder)
+    return folder / "shiftwork.db"
+
+
+@pytest.fixture
+def folder(tmp_path, empty_store):
+    state = tmp_path / "state"
+    state.mkdir()
+    (state / "shiftwork.db").write_bytes(empty_store.read_bytes())
+    return state
+
+
+@pytest.fixture
+def store(folder):
+    opened = open_store(folder)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def other(folder):
+    opened = open_store(folder)
+    yield opened
+    opened.close()
+
+
+class TestSqliteStore(StoreConformance):
+    """Every sentence of the suite."""
+
+
+def test_a_plain_session_is_two_commits(store):
+    hand(store)
+    before = commits(store)
+    store.checkpoints.commit(claim(store), answered(), now=NOW)
+    assert commits(store) - before == 2
+
+
+def test_hot_reads_use_their_index(store):
+    plans = {
+        "SELECT seq FROM nodes WHERE queue = 'q' AND state = 'pending' AND not_before_at IS NULL AND held = 0 "
+        "AND kind <> 'human' ORDER BY priority DESC, seq LIMIT 1": "nodes_ready",
+        "SELECT 1 FROM nodes WHERE state = 'pending' AND not_before_at IS NOT NULL AND held = 0 AND kind <> 'human' "
+        "AND not_before_at <= 5": "nodes_asleep",
+        "SELECT min(expires_at) FROM leases": "leases_by_expiry",
+        "SELECT min(waiting_since_at) FROM flags WHERE state IN ('waiting', 'parked') AND queue = 'q'": "flags_waiting",
+    }
+    with store.db.read() as conn:
+        for query, index in plans.items():
+            plan = " ".join(row[3] for row in conn.execute(f"EXPLAIN QUERY PLAN {query}"))
+            assert index in plan, (query, plan)
+            assert "TEMP B-TREE" not in plan
+
+
+def test_a_hundred_resolves_from_another_process_beside_a_busy_writer_never_fail(store, folder):
+    """FIELD 19: read, then write, in one immediate transaction behind one gate."""
+    script = (
+        "import sys; from pathlib import Path; from store.sqlite import open_store; from store.intake import Handed\n"
+        "store = open_store(Path(sys.argv[1]))\n"
+        "for n in range(100): store.intake.hand_in([Handed('r', f'other {n}', 'cli')], now=1.0, caps={'r': 1000})\n"
+    )
+    child = subprocess.Popen([sys.executable, "-c", script, str(folder)])
+    for number in range(100):
+        hand(store, f"mine {number}", caps={"q": 1000})
+    assert child.wait(60) == 0
+    assert store.views.status(["q", "r"], now=NOW)["queues"]["r"]["queued"] == 100
+
+
+def test_two_processes_that_claim_at_once_never_hold_the_same_node(store, folder):
+    """FIELD 26"""
+    for number in range(60):
+        hand(store, f"item {number}")
+    script = (
+        "import sys; from pathlib import Path; from store.sqlite import open_store\n"
+        "store = open_store(Path(sys.argv[1]))\n"
+        "while True:\n"
+        "    got = store.claims.claim(['q'], owner=sys.argv[2], daemon='', trigger='', now=2e9, lease_s=60,\n"
+        "        deadline_s=60)\n"
+        "    if got is None: break\n"
+        "    print(got.node_id)\n"
+    )
+    children = [
+        subprocess.Popen([sys.executable, "-c", script, str(folder), name], stdout=subprocess.PIPE, text=True)
+        for name in "ab"
+    ]
+    held = [line for child in children for line in child.communicate(timeout=60)[0].split()]
+    assert len(held) == len(set(held)) == 60
+
+
+def test_marks_ride_on_the_next_commit_and_cost_none_of_their_own(store):
+    seen = []
+    store.db.ride_along(lambda conn: seen.append(conn.in_transaction))
+    before = commits(store)
+    hand(store)
+    assert (seen, commits(store) - before, store.db.riders) == ([True], 1, 0)
+
+
+def test_a_rider_waits_on_when_the_commit_it_rode_on_failed(store):
+    store.db.ride_along(lambda conn: None)
+    with pytest.raises(RuntimeError), store.db.write(point="intake"):
+        raise RuntimeError
+    assert store.db.riders == 1
+
+
+def test_a_row_that_is_not_utf8_hides_nothing_else(store):
+    bad, good = hand(store, "bad"), hand(store, "good")
+    with store.db.write(point="intake") as conn:
+        conn.execute("UPDATE items SET body = CAST(X'ff41' AS TEXT) WHERE id = ?", (bad.id,))
+    assert [one["id"] for one in store.views.items(queue=None, state=None, limit=9, now=NOW)] == [
+        good.id,
+        bad.id,
+    ]
+    assert CAPS
+
+
+def commits(store):
+    with store.db.read() as conn:
+        return conn.execute("SELECT seq FROM commits").fetchone()[0]
