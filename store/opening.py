@@ -137,7 +137,7 @@ def _check_folder(state_dir: Path, *, allow_network: bool) -> None:
 def unwritable(folder: Path, error: OSError) -> ConfigProblem:
     """The error for a state folder that this user cannot write: path, owner, user."""
     at = folder
-    while not at.exists():
+    while not os.path.exists(at):
         at = at.parent
     owner = at.stat()
     return ConfigProblem(
