@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from store.settings import Duration, Many, Name, RelativePath, Section, Size, Text
 from store.units import parse_duration, parse_size
+from triggers import cron
 
 
 class InboxSettings(Section):
@@ -46,11 +47,8 @@ def _known_zone(value: str) -> str:
     return value
 
 
-def _five_fields(value: str) -> str:
-    count = len(value.split())
-    if count != 5:
-        fields = "1 field" if count == 1 else f"{count} fields"
-        raise ValueError(f"{fields}, cron needs 5 (minute hour day month weekday)")
+def _cron_line(value: str) -> str:
+    cron.parse(value)
     return value
 
 
@@ -60,7 +58,7 @@ class TimerTrigger(Section):
     kind: Literal["timer"]
     queues: Annotated[Many[Name], Field(min_length=1)]
     every: Annotated[Duration, Field(ge=1)] | None = None
-    cron: Annotated[str, AfterValidator(_five_fields)] | None = None
+    cron: Annotated[str, AfterValidator(_cron_line)] | None = None
     timezone: Annotated[str, AfterValidator(_known_zone)] | None = None
     item: TickItem | None = None
 

@@ -11,10 +11,11 @@ tick from a first start; only timers with an item need one, since a starting dae
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from zoneinfo import ZoneInfo
 
 from store import files
@@ -22,41 +23,89 @@ from store.intake import Handed, Taken
 from triggers import cron, intake
 
 
+class Plan(Protocol):
+    """When something ticks: ``every`` so many seconds, or at the times of a ``cron`` line in a ``timezone``.
+
+    The configuration's table of a timer is one; ``timezone`` None is the machine's.
+    """
+
+    @property
+    def every(self) -> float | None:
+        """Seconds between two planned instants."""
+        ...
+
+    @property
+    def cron(self) -> str | None:
+        """A line that ``cron.parse`` reads."""
+        ...
+
+    @property
+    def timezone(self) -> str | None:
+        """A name such as Europe/Berlin."""
+        ...
+
+
 class TimerSpec(NamedTuple):
-    """One timer. Either ``every_s`` or ``cron`` (with ``timezone``); ``body`` None: it only wakes."""
+    """One timer: a Plan with a name, its queues, and what each tick hands in (``body`` None: it only wakes)."""
 
     name: str
     queues: tuple[str, ...]
-    every_s: float | None = None
+    every: float | None = None
     cron: str | None = None
-    timezone: str = "UTC"
+    timezone: str | None = None
     title: str | None = None
     body: str | None = None
 
 
-def next_times(spec: TimerSpec, now: float, n: int = 3) -> list[float]:
-    """The next ``n`` planned instants after ``now``, UTC epoch seconds."""
+def cron_problem(line: str, timezone: str | None = None) -> str | None:
+    """What is wrong with a cron line or its time zone; None when nothing is."""
+    try:
+        cron.parse(line)
+        zone_of(timezone)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def next_times(plan: Plan, *, now: float, count: int = 3) -> list[float]:
+    """The next ``count`` planned instants after ``now``, UTC epoch seconds."""
     found: list[float] = []
     at: float | None = now
-    while len(found) < n and at is not None:
-        at = next_after(spec, at)
+    while len(found) < count and at is not None:
+        at = next_after(plan, at)
         if at is not None:
             found.append(at)
     return found
 
 
-def next_after(spec: TimerSpec, after: float) -> float | None:
+def next_after(plan: Plan, after: float) -> float | None:
     """The first planned instant later than ``after``."""
-    if spec.every_s is not None:
-        return (math.floor(after / spec.every_s) + 1) * spec.every_s
-    return cron.next_after(cron.parse(spec.cron or ""), ZoneInfo(spec.timezone), after)
+    if plan.every is not None:
+        return (math.floor(after / plan.every) + 1) * plan.every
+    return cron.next_after(cron.parse(plan.cron or ""), zone_of(plan.timezone), after)
 
 
-def last_until(spec: TimerSpec, now: float) -> float | None:
+def last_until(plan: Plan, now: float) -> float | None:
     """The last planned instant not later than ``now``."""
-    if spec.every_s is not None:
-        return math.floor(now / spec.every_s) * spec.every_s
-    return cron.last_until(cron.parse(spec.cron or ""), ZoneInfo(spec.timezone), now)
+    if plan.every is not None:
+        return math.floor(now / plan.every) * plan.every
+    return cron.last_until(cron.parse(plan.cron or ""), zone_of(plan.timezone), now)
+
+
+def zone_of(name: str | None) -> ZoneInfo:
+    """The time zone of this name, or the machine's (``TZ``, ``/etc/localtime``, else UTC). Raises ValueError."""
+    try:
+        if name is not None:
+            return ZoneInfo(name)
+        if given := os.environ.get("TZ", "").removeprefix(":"):
+            return ZoneInfo(given)
+    except (OSError, LookupError):
+        raise ValueError(f'"{name or given}" is no time zone such as Europe/Berlin') from None
+    try:
+        with open("/etc/localtime", "rb") as local:
+            return ZoneInfo.from_file(local, key="localtime")
+    except (OSError, ValueError):
+        return ZoneInfo("UTC")
 
 
 def instant_text(at: float) -> str:

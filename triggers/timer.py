@@ -24,7 +24,9 @@ from apscheduler.triggers.date import DateTrigger
 from triggers import ticks
 from triggers.intake import passes
 from triggers.protocol import HandIn, Wake
-from triggers.ticks import TimerSpec
+from triggers.ticks import TimerSpec, cron_problem, next_times
+
+__all__ = ["TimerTrigger", "cron_problem", "next_times"]
 
 RETRY_S = 60.0
 PULSE_S = 60.0
