@@ -49,6 +49,7 @@ class Bound(NamedTuple):
 
     @property
     def holds(self) -> bool:
+        """Whether the figure is within its bound."""
         low = self.at_least is None or self.value >= self.at_least
         return low and (self.at_most is None or self.value <= self.at_most)
 
@@ -63,9 +64,11 @@ class Memory:
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
+        """As the store gives it."""
         yield self.conn
 
     def fill(self, documents: Sequence[Sequence[str]], *, queue: str = "q", batch: int = 64) -> None:
+        """Add `documents` as passages, each under its place."""
         for start in range(0, len(documents), batch):
             self.conn.execute("BEGIN IMMEDIATE")
             for ref, words in enumerate(documents[start : start + batch], start):
@@ -74,6 +77,7 @@ class Memory:
             self.conn.execute("COMMIT")
 
     def ask(self, query: str | Sequence[str], *, limit: int = 10, queue: str = "q") -> list[Hit]:
+        """The best passages."""
         return retrieve(self.search, query, queue=queue, kinds=("passage",), limit=limit, now=0.0)
 
 
@@ -90,6 +94,7 @@ class Exact:
         self.held = {term: (np.array(refs), np.array(counts)) for term, (refs, counts) in held.items()}
 
     def best(self, query: Sequence[str], limit: int = 10) -> list[int]:
+        """The places of the best documents, ties newest first."""
         scores = np.zeros(len(self.lengths))
         norm = K1 * (1 - B + B * self.lengths / self.lengths.mean())
         for term in query:
@@ -126,10 +131,11 @@ def quality(name: str) -> float:
     docs, queries, relevant = read_set(name)
     memory = Memory()
     memory.fill([tokens(doc["text"]) for doc in docs])
-    gains = []
-    for query in queries:
-        if wanted := relevant.get(query["id"]):
-            gains.append(ndcg([docs[hit.ref]["id"] for hit in memory.ask(query["text"])], wanted))
+    gains = [
+        ndcg([docs[hit.ref]["id"] for hit in memory.ask(query["text"])], relevant[query["id"]])
+        for query in queries
+        if query["id"] in relevant
+    ]
     return statistics.fmean(gains)
 
 
@@ -138,7 +144,7 @@ def entries(number: int, *, seed: int = 7) -> list[str]:
     texts = [doc["text"] for name in ("cranfield", "cmrc2018_zh") for doc in read_set(name)[0]]
     squad = json.loads((DATA / "qa" / "xquad.en.json").read_text("utf-8"))["data"]
     texts += [part["context"] for article in squad for part in article["paragraphs"]]
-    cut = [[s for s in re.split(r"(?<=[.。!?！？])\s*", text) if len(s) > 8] for text in texts]
+    cut = [[s for s in re.split(r"(?<=[.!?\u3002\uff01\uff1f])\s*", text) if len(s) > 8] for text in texts]
     cut = [sentences for sentences in cut if sentences]
     draw = random.Random(seed)
     made = []
@@ -170,7 +176,7 @@ _SYNTAX = (
 
 
 def hostile(number: int, *, seed: int = 7) -> Iterator[str]:
-    """`number` query strings that mean harm: search syntax, control characters, lone surrogates, any code point."""
+    """`number` query strings that mean harm: search syntax, controls, lone surrogates, any code point."""
     draw = random.Random(seed)
     for _ in range(number):
         parts = []
@@ -194,7 +200,9 @@ def overlap_and_cost(number: int, asked: Sequence[str]) -> tuple[float, float, d
     filled_s = time.perf_counter() - began
     plain = sqlite3.connect(":memory:", isolation_level=None)
     plain.execute("CREATE VIRTUAL TABLE plain USING fts5(t, content='', tokenize=\"ascii tokenchars '_'\")")
-    plain.executemany("INSERT INTO plain (rowid, t) VALUES (?, ?)", ((i, " ".join(d)) for i, d in enumerate(documents)))
+    plain.executemany(
+        "INSERT INTO plain (rowid, t) VALUES (?, ?)", ((i, " ".join(d)) for i, d in enumerate(documents))
+    )
     exact = Exact(documents)
     shared, ours, theirs = [], [], []
     for text in asked:
@@ -205,7 +213,9 @@ def overlap_and_cost(number: int, asked: Sequence[str]) -> tuple[float, float, d
         ours.append(time.perf_counter() - began)
         match = " OR ".join(f'"{term}"' for term in dict.fromkeys(words))
         began = time.perf_counter()
-        plain.execute("SELECT rowid FROM plain WHERE plain MATCH ? ORDER BY rank LIMIT 10", (match,)).fetchall()
+        plain.execute(
+            "SELECT rowid FROM plain WHERE plain MATCH ? ORDER BY rank LIMIT 10", (match,)
+        ).fetchall()
         theirs.append(time.perf_counter() - began)
         if best:
             shared.append(len(set(best) & {hit.ref for hit in found}) / len(best))

@@ -7,6 +7,7 @@ rank worse (0.05 to 0.1 nDCG@10) and fail or turn negative on none and on one: o
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -19,16 +20,16 @@ POSTINGS: Final = 40_000
 TERMS_MAX: Final = 128
 """Most terms in one full-text query, whose cost grows with terms times matches."""
 
-_DEPTH_MAX = 500
+_DEPTH_MAX = 300  # 500 find nothing more on any of the labelled sets
 _DEPTH_MIN = 100
 _DEPTH_FULL_DOCS = 2_000
 
 
 def depth(docs: int) -> int:
-    """How many candidates of `docs` documents are ranked: 500, fewer where the index costs more."""
+    """How many candidates of `docs` documents are ranked: 300, fewer where the index costs more."""
     if docs <= _DEPTH_FULL_DOCS:
         return _DEPTH_MAX
-    return max(_DEPTH_MIN, int(_DEPTH_MAX * (_DEPTH_FULL_DOCS / docs) ** (1 / 3)))
+    return max(_DEPTH_MIN, int(_DEPTH_MAX * (_DEPTH_FULL_DOCS / docs) ** 0.2))
 
 
 def rarest(frequencies: Mapping[str, int], *, postings: int = POSTINGS, most: int = TERMS_MAX) -> list[str]:
@@ -68,15 +69,23 @@ def scores(
 
 
 class _GlobalBM25(BM25Okapi):  # type: ignore[misc] # rank-bm25 has no types
-    """BM25Okapi over some documents of many; only the terms of the query are counted."""
+    """BM25Okapi over some documents of many."""
 
     def __init__(
         self, documents: Sequence[tuple[Iterable[str], int]], weights: Mapping[str, float], mean_length: float
     ) -> None:
+        self._lengths = np.array([length for _, length in documents])
         self._weights = weights
-        super().__init__([[term for term in tokens if term in weights] for tokens, _ in documents])
-        self.doc_len = np.array([length for _, length in documents])
-        self.avgdl = mean_length
+        self._mean_length = mean_length
+        super().__init__([tokens for tokens, _ in documents])
+
+    def _initialize(self, corpus: Sequence[Iterable[str]]) -> Mapping[str, int]:
+        """Count the query's terms in each document, which is all that scores need; the other numbers are given."""
+        self.corpus_size = len(corpus)
+        self.doc_freqs = [Counter(filter(self._weights.__contains__, tokens)) for tokens in corpus]
+        self.doc_len = self._lengths
+        self.avgdl = self._mean_length
+        return {}
 
     def _calc_idf(self, _: Mapping[str, int]) -> None:
         self.idf = self._weights
