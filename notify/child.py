@@ -1,6 +1,6 @@
 """The program that sends: ``python -m notify.child``, one JSON object in, one JSON object out, then it is gone.
 
-    in    {"url_file": PATH, "title", "body", "type", "timeout_s"}      without "body": only look whether it would load
+    in    {"url_file": PATH, "parent": PID, "title", "body", "type", "timeout_s"}; no "body": only see if it loads
     out   {"result": "delivered" | "failed" | "timeout" | "no_service", "words": a fixed sentence}
 
 Only this file imports Apprise, and only in a process of its own: importing costs 20–35 MB, and a service that hangs
@@ -31,10 +31,11 @@ _PR_SET_PDEATHSIG = 1
 
 def main() -> int:
     """Read one request, send it, answer, and end without waiting for threads that hang."""
-    ctypes.CDLL(None).prctl(
-        _PR_SET_PDEATHSIG, signal.SIGKILL
-    )  # whoever waits for the answer is gone: so are we
+    # when whoever waits for the answer dies, this process must not go on and deliver what will be sent again
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     request = json.load(sys.stdin)
+    if os.getppid() != request["parent"]:  # it died before that call
+        return 1
     out = os.dup(1)
     with open(os.devnull, "w", encoding="utf-8") as nowhere:
         os.dup2(nowhere.fileno(), 1)  # a plug-in that prints must not spoil the answer, nor tell a secret

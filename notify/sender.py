@@ -139,7 +139,9 @@ def run_child(request: dict[str, object], *, deadline_s: float) -> Outcome:
     except OSError as error:
         return Outcome(delivered=False, words=f"the sending process did not start: {error.strerror}")
     try:
-        answer, _ = child.communicate(json.dumps(request).encode(), timeout=deadline_s)
+        answer, _ = child.communicate(
+            json.dumps({**request, "parent": os.getpid()}).encode(), timeout=deadline_s
+        )
     except subprocess.TimeoutExpired:
         return Outcome(delivered=False, words="the service did not answer in time")
     finally:

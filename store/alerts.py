@@ -62,7 +62,7 @@ class Alerts:
             crashed = (
                 conn.execute(
                     "SELECT queue, id, seq, item_id, about_node_id, waiting_since_at FROM flags "
-                    f"WHERE {_WAITING} AND cause = 'crash' ORDER BY seq"
+                    f"WHERE {_WAITING} AND cause = 'crash' ORDER BY +seq"
                 ).fetchall()
                 if waiting
                 else []

@@ -10,6 +10,7 @@ from notify_world import DESK, PAGER, World
 
 from notify.evaluate import evaluate
 from notify.policy import Channel, Policy
+from notify.sender import Outcome
 from store.errors import Conflict, NotFound, UsageProblem
 
 BOTH = (Channel(PAGER, ("page",)), Channel(DESK, ("page", "ticket")))
@@ -468,9 +469,25 @@ def test_messages_hold_ids_counts_and_commands_and_no_words_of_the_work(world, f
     assert "shiftwork ack flag_age:questions" in text
 
 
-def _down_for(name, deliver):
-    from notify.sender import Outcome
+# Cost
 
+
+def test_a_minute_of_a_store_full_of_answered_flags_reads_only_those_that_wait(world, frozen):
+    """The plan of the two hot queries: the index of waiting flags, never the whole table."""
+    world.ask(cause="crash")
+    plans = []
+    with world.store.db.read() as conn:
+        seen: list[str] = []
+        conn.set_trace_callback(seen.append)
+        world.store.alerts.facts(now=time.time(), flag_age_s=60)
+        conn.set_trace_callback(None)
+        for statement in [one for one in seen if "FROM flags" in one]:
+            plans += [row["detail"] for row in conn.execute(f"EXPLAIN QUERY PLAN {statement}")]
+    assert len(plans) >= 2
+    assert all("flags_waiting" in plan for plan in plans if "flags" in plan), plans
+
+
+def _down_for(name, deliver):
     def one(channel, message):
         return Outcome(delivered=False, words="down") if channel == name else deliver(channel, message)
 
