@@ -171,7 +171,8 @@ def questions(number: int, *, seed: int = 7) -> list[str]:
 
 _SYNTAX = (
     '"', "'", "*", "^", "(", ")", ":", "-", "+", "{", "}", "NEAR(", "AND", "OR", "NOT", "terms:", "\0", "\n",
-    "\ud800", "\udfff", "\u202e", "\u0301", "%", ";--", "\\", "ERR-1042", "foo_bar", "战国", "ﷺ", "👩‍👩‍👧", "İ", "search_index",
+    "\ud800", "\udfff", "\u202e", "\u0301", "%", ";--", "\\",
+    "ERR-1042", "foo_bar", "战国", "ﷺ", "👩‍👩‍👧", "İ", "search_index",
 )  # fmt: skip
 
 

@@ -17,7 +17,8 @@ from memory.tokens import tokens
 from store.search import Doc, Kind, Search
 
 QUERY_TOKENS: Final = 2_000
-"""A query is known by its first tokens; a whole file of them would cost more than it tells."""
+QUERY_CHARS: Final = 40_000
+"""A query is known by its beginning; a whole file of it would cost more than it tells."""
 
 RECENCY_SHARE: Final = 0.1
 """By how much of its score a brand-new episode gains on an infinitely old one."""
@@ -48,7 +49,7 @@ def retrieve(
 
     An empty list says that no document of the queue shares a word with the query.
     """
-    asked = list(tokens(query) if isinstance(query, str) else query)[:QUERY_TOKENS]
+    asked = list(tokens(query[:QUERY_CHARS]) if isinstance(query, str) else query)[:QUERY_TOKENS]
     if limit < 1 or not asked:
         return []
     with search.view(queue, kinds) as view:
