@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 ROOMS = ("daemon", "memory", "notify", "sessions", "store", "triggers")
-ONE_FILE_EACH = ("apprise", "apscheduler", "watchfiles", "rank_bm25", "snowballstemmer")
+ONE_FILE_EACH = ("apprise", "apscheduler", "watchfiles", "rank_bm25", "Stemmer")
 
 
 def imports():

@@ -37,12 +37,14 @@ def run(args: argparse.Namespace) -> int:
     reading = read(file)
     problems = list(reading.problems)
     warnings = list(reading.warnings)
+    meaning: dict[str, Any] = {}
     if reading.config is not None:
         lines = lines_of(file)
+        services, silent = _services(reading.config)
+        meaning = _meaning(reading.config, services, time.time())
         problems += [_problem(lines, path, rule) for path, rule in folder_problems(reading.config)]
-        warnings += [_problem(lines, path, rule) for path, rule in folder_doubts(reading.config)]
+        warnings += [_problem(lines, path, rule) for path, rule in (*folder_doubts(reading.config), *silent)]
         problems += [Problem(1, "installation", None, line) for line in packages.strangers()]
-    meaning = _meaning(reading.config, time.time()) if reading.config is not None else {}
     if args.json:
         _print_json(file, problems, warnings, meaning, reading.config if args.show else None)
     else:
@@ -73,7 +75,7 @@ def _problem(lines: Mapping[KeyPath, int], path: KeyPath, rule: str) -> Problem:
     return Problem(line_of(dict(lines), path), key_text(path), None, rule)
 
 
-def _meaning(config: Config, now: float) -> dict[str, Any]:
+def _meaning(config: Config, services: Mapping[str, int], now: float) -> dict[str, Any]:
     """What the file comes to: queues, next times, services."""
     return {
         "state_dir": str(config.state_dir),
@@ -92,7 +94,7 @@ def _meaning(config: Config, now: float) -> dict[str, Any]:
             for name, trigger in config.triggers.items()
             if isinstance(trigger, TimerTrigger)
         },
-        "services": _services(config),
+        "services": services,
     }
 
 
@@ -109,13 +111,24 @@ def _next_times(trigger: TimerTrigger, now: float) -> list[float]:
     return next_times(trigger, now=now, count=NEXT_TIMES)
 
 
-def _services(config: Config) -> dict[str, int]:
-    """Tag → how many services Apprise really makes of the files that name it."""
+def _services(config: Config) -> tuple[dict[str, int], list[tuple[KeyPath, str]]]:
+    """Tag → how many services Apprise really makes of the files that name it, and why others do not count."""
     if not config.notify.services:
-        return {}
-    from notify.services import count_per_tag
+        return {}, []
+    from notify.policy import policy_from
+    from notify.services import look_at
 
-    return count_per_tag(config.notify)
+    places = {str(service.url_file): index for index, service in enumerate(config.notify.services)}
+    states = look_at(policy_from(config.notify))
+    tags = sorted({tag for state in states for tag in state.tags})
+    return (
+        {tag: sum(state.loads and tag in state.tags for state in states) for tag in tags},
+        [
+            (("notify", "services", places[state.url_file]), f"reaches nobody: {state.words}")
+            for state in states
+            if not state.loads
+        ],
+    )
 
 
 def _print_json(
