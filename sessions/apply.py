@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from memory.context import Context
-
 from memory import episodes
+from memory.context import Context
 from sessions.decisions import Answer, Flag, Park
 from sessions.ladder import Checked
 from store.asking import Ask
@@ -26,17 +25,20 @@ def edit(
 ) -> Outcome:
     """The edit of a decision that reached the top of the ladder."""
     decision = checked.decision
+    notes = _notes(loaded, decision)
+    lessons = [lesson.model_dump() for lesson in decision.lessons]
     common = Outcome(
         kind="answered",
         decision=checked.body,
         decided_by=decided_by,
-        notes=_notes(loaded, decision),
-        lessons=episodes.accept(
-            [lesson.model_dump() for lesson in decision.lessons], loaded=loaded, context=context
-        ),
+        notes=notes,
+        lessons=[
+            *episodes.accept(lessons, loaded=loaded, context=context),
+            *episodes.of_notes(notes, loaded=loaded, context=context),
+        ],
         conclusions=[one.model_dump() for one in decision.conclusions],
         shown=context.shown,
-        premises=dict(decision.premises),
+        premises={"given": dict(decision.premises), "shown": context.premises},
         log=_log(checked, context),
     )
     if isinstance(decision, Answer):

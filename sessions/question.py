@@ -188,13 +188,14 @@ def is_quantity(word: Word) -> bool:
     return word.is_number or word.low in _NUMBER_WORDS
 
 
-def _is_date(word: Word) -> bool:
+def is_date(word: Word) -> bool:
+    """Whether the word is a month, a weekday, or a number that may be a year."""
     return word.low in _DATE_WORDS or (word.is_number and word.low.isdigit() and 3 <= len(word.low) <= 4)
 
 
 _FITS: Final = {
     "number": lambda word, _: is_quantity(word),
-    "date": lambda word, _: _is_date(word),
+    "date": lambda word, _: is_date(word),
     "who": lambda word, position: position > 0 and word.is_name,
     "where": lambda word, position: position > 0 and word.is_name,
     "why": lambda word, _: word.low in _REASON_WORDS,
