@@ -19,6 +19,7 @@ from daemon.toml_lines import KeyPath
 from sessions.config import CommandDecider, ExtractiveDecider
 from store.settings import Section
 from triggers.config import FilesTrigger, TimerTrigger
+from triggers.ticks import cron_problem
 
 Finding = tuple[KeyPath, str]
 
@@ -156,15 +157,11 @@ def _missing_programs(parts: Parts) -> Iterator[Finding]:
 
 
 def _bad_cron_lines(parts: Parts) -> Iterator[Finding]:
-    timers = {name: timer for name, timer in parts.triggers.items() if isinstance(timer, TimerTrigger)}
-    if not any(timer.cron for timer in timers.values()):
-        return
-    from triggers.timer import cron_problem  # brings the scheduler's library in
-
-    for name, timer in timers.items():
-        rule = cron_problem(timer.cron, timer.timezone) if timer.cron is not None else None
-        if rule:
-            yield ("triggers", name, "cron"), rule
+    for name, timer in parts.triggers.items():
+        if isinstance(timer, TimerTrigger) and timer.cron is not None:
+            rule = cron_problem(timer.cron, timer.timezone)
+            if rule:
+                yield ("triggers", name, "cron"), rule
 
 
 def _unusable_secret(file: Path) -> str | None:

@@ -430,6 +430,34 @@ def test_check_config_says_what_a_good_file_comes_to_and_warns_on_stderr(tmp_pat
     assert sorted(path.name for path in tmp_path.iterdir()) == ["shiftwork.toml"]
 
 
+def test_the_next_three_times_of_each_timer_are_told(tmp_path):
+    """FIELD 49."""
+    (tmp_path / "shiftwork.toml").write_text(
+        CONFIG + '[triggers.nightly]\nkind = "timer"\ncron = "0 2 * * 0"\ntimezone = "UTC"\nqueues = ["q"]\n'
+    )
+    timers = json.loads(shiftwork("check-config", "--json", cwd=tmp_path).stdout)["timers"]
+    assert len(timers["nightly"]) == 3
+    for text in timers["nightly"]:
+        at = time.strptime(text, "%Y-%m-%dT%H:%M:%SZ")
+        assert (at.tm_wday, at.tm_hour, at.tm_min) == (6, 2, 0)  # 0 is Sunday, whatever the library says
+    lines = shiftwork("check-config", cwd=tmp_path).stdout.splitlines()
+    assert any(line.startswith("timer nightly  next 20") and line.count(",") == 2 for line in lines)
+
+
+def test_services_are_counted_as_apprise_really_makes_them(tmp_path):
+    """FIELD 49; ALERTS: a bad line is silent in Apprise, so what loads is counted."""
+    for name, url in (("good", "json://localhost:9/hush\n"), ("bad", "nonsense://hush\n")):
+        (tmp_path / name).write_text(url)
+        (tmp_path / name).chmod(0o600)
+    services = '[{ url_file = "good", tags = ["page"] }, { url_file = "bad", tags = ["page", "ticket"] }]'
+    (tmp_path / "shiftwork.toml").write_text(f"{CONFIG}[notify]\nservices = {services}\n")
+    done = shiftwork("check-config", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "services  page 1, ticket 0" in done.stdout
+    assert "shiftwork.toml:8  notify.services[1]    reaches nobody: " in done.stderr
+    assert "hush" not in done.stdout + done.stderr
+
+
 def test_show_prints_what_is_in_force_as_a_file_that_loads_with_secrets_masked(tmp_path):
     """FIELD 50."""
     (tmp_path / "shiftwork.toml").write_text(

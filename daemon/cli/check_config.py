@@ -21,6 +21,7 @@ from daemon.config_words import Problem, key_text, masked, report
 from daemon.toml_lines import KeyPath, line_of
 from store.errors import ConfigProblem
 from triggers.config import TimerTrigger
+from triggers.ticks import next_times
 
 NEXT_TIMES = 3
 
@@ -90,7 +91,7 @@ def _meaning(config: Config, services: Mapping[str, int], now: float) -> dict[st
             for name, queue in config.queues.items()
         },
         "timers": {
-            name: _next_times(trigger, now)
+            name: next_times(trigger, now=now, count=NEXT_TIMES)
             for name, trigger in config.triggers.items()
             if isinstance(trigger, TimerTrigger)
         },
@@ -103,12 +104,6 @@ def _source_files(patterns: tuple[str, ...]) -> set[str]:
 
     found = {file for pattern in patterns for file in glob.glob(pattern, recursive=True)}
     return {file for file in found if os.path.isfile(file)}
-
-
-def _next_times(trigger: TimerTrigger, now: float) -> list[float]:
-    from triggers.timer import next_times
-
-    return next_times(trigger, now=now, count=NEXT_TIMES)
 
 
 def _services(config: Config) -> tuple[dict[str, int], list[tuple[KeyPath, str]]]:
