@@ -11,7 +11,6 @@ from triggers.inbox.spec import InboxSpec, InboxStore
 from triggers.protocol import Trigger
 from triggers.ticks import TimerSpec
 
-
 Tables = Mapping[str, object]
 """``[triggers.NAME]``: models of ``config.TRIGGERS``, by name."""
 

@@ -20,6 +20,8 @@ class Verb(NamedTuple):
 VERBS: dict[str, Verb] = {
     "init": Verb("init", "write a quickstart that answers questions about Shiftwork"),
     "check-config": Verb("check_config", "say all that is wrong with the configuration"),
+    "add": Verb("intake", "hand in a question or a piece of work"),
+    "inbox explain": Verb("intake", "say what happens to a dropped file, and why"),
     "alerts": Verb("alerts", "what fires, whom it told, and how to end it"),
     "ack": Verb("alerts", "quiet an alert until it clears"),
     "notify test": Verb("alerts", "send every service a test message"),

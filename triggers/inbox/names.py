@@ -79,9 +79,9 @@ def escaped(path: str) -> str:
 
 
 def base_name(path: str) -> str:
-    """The name that files for people are built on: the last part without its suffix, at most 200 bytes."""
+    """The name that files for people are built on: the last part without its suffix, at most 180 bytes."""
     stem = os.path.splitext(path.rpartition("/")[2])[0]
-    return cut(stem, 200)
+    return cut(stem, 180)
 
 
 def cut(name: str, max_bytes: int) -> str:
