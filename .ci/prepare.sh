@@ -93,9 +93,10 @@ install() {
     "$PY" -m venv --clear "$VENV" || refuse "Could not make $VENV (see above)."
   fi
   echo "Installing what $1 pins into .venv (a minute or two, only when something changed) …" >&2
-  rm -f "$VENV"/.installed-*
+  rm -f "$stamp" "$VENV/.installed-requirements.lock"
   { "$VENV/bin/python" -m pip --disable-pip-version-check --no-input install -qq -r "$ROOT/$1" &&
     "$VENV/bin/python" -m pip --disable-pip-version-check --no-input install -qq --no-deps -e "$ROOT"; } ||
     refuse "Installing failed (see above). Is there a network? Then run $ME again; what is there is used again."
+  fingerprint requirements.lock > "$VENV/.installed-requirements.lock" # every lock holds that one
   fingerprint "$1" > "$stamp"
 }
