@@ -147,6 +147,14 @@ class Memory:
         with self._db.read() as conn:
             return _live_notes(conn, queue)
 
+    def past_notes(self, queue: str, *, limit: int) -> list[NoteRow]:
+        """The queue's notes, newest first, those that compaction took out included: what leaves stays findable."""
+        with self._db.read() as conn:
+            rows = conn.execute(
+                f"{_NOTES} WHERE n.queue = ? ORDER BY n.id DESC LIMIT ?", (queue, limit)
+            ).fetchall()
+        return [_note(row) for row in rows]
+
     def conclusions(self, item_id: str) -> list[dict[str, Any]]:
         """An item's conclusions that stand, oldest first: id, subject, value, evidence."""
         with self._db.read() as conn:
@@ -387,20 +395,24 @@ def _operator_constraints(conn: sqlite3.Connection, queue: str) -> list[sqlite3.
     ).fetchall()
 
 
+_NOTES = (
+    "SELECT n.id, n.item_id, n.node_id, n.kind, n.text, n.sources, n.pinned, n.stale, n.merged, n.at, "
+    "i.state = 'open' AS live FROM notes n JOIN items i ON i.id = n.item_id"
+)
+
+
 def _live_notes(conn: sqlite3.Connection, queue: str) -> list[NoteRow]:
     rows = conn.execute(
-        "SELECT n.id, n.item_id, n.node_id, n.kind, n.text, n.sources, n.pinned, n.stale, n.merged, n.at, "
-        "i.state = 'open' AS live FROM notes n JOIN items i ON i.id = n.item_id "
-        "WHERE n.queue = ? AND n.dropped_at IS NULL ORDER BY n.id",
-        (queue,),
+        f"{_NOTES} WHERE n.queue = ? AND n.dropped_at IS NULL ORDER BY n.id", (queue,)
     ).fetchall()
-    return [
-        NoteRow(
-            row["id"], row["item_id"], row["node_id"], row["kind"], row["text"], tuple(json.loads(row["sources"])),
-            bool(row["pinned"]), bool(row["live"]), row["stale"], row["merged"], row["at"],
-        )
-        for row in rows
-    ]  # fmt: skip
+    return [_note(row) for row in rows]
+
+
+def _note(row: sqlite3.Row) -> NoteRow:
+    return NoteRow(
+        row["id"], row["item_id"], row["node_id"], row["kind"], row["text"], tuple(json.loads(row["sources"])),
+        bool(row["pinned"]), bool(row["live"]), row["stale"], row["merged"], row["at"],
+    )  # fmt: skip
 
 
 def _episode(row: sqlite3.Row) -> EpisodeRow:

@@ -22,6 +22,8 @@ VERBS: dict[str, Verb] = {
     "check-config": Verb("check_config", "say all that is wrong with the configuration"),
     "add": Verb("intake", "hand in a question or a piece of work"),
     "inbox explain": Verb("intake", "say what happens to a dropped file, and why"),
+    "context": Verb("memory", "print what the next session of an item would see"),
+    "memory search": Verb("memory", "look something up in what is remembered"),
     "alerts": Verb("alerts", "what fires, whom it told, and how to end it"),
     "ack": Verb("alerts", "quiet an alert until it clears"),
     "notify test": Verb("alerts", "send every service a test message"),
