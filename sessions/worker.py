@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from memory.sources import SourceWatch
-
 from sessions import papers
+from sessions.decider import Decider
 from sessions.deciders import build
 from sessions.link import Link
 from sessions.plan import Plan, plan_of
@@ -33,9 +33,11 @@ def work(job: Mapping[str, Any], link: Link) -> None:
         store.close()
 
 
-def drain(plan: Plan, store: SqliteStore, link: Link) -> int:
-    """Run sessions one after the other; how many ran."""
-    room = _room(plan, store, link)
+def drain(
+    plan: Plan, store: SqliteStore, link: Link, *, deciders: Mapping[str, Decider] | None = None
+) -> int:
+    """Run sessions one after the other; how many ran. ``deciders`` stand in for those of the plan."""
+    room = _room(plan, store, link, deciders)
     outboxes = {name: policy.outbox for name, policy in plan.queues.items()}
     owner = owners.me()
     unmarked = papers.Unmarked(store)
@@ -78,14 +80,16 @@ def drain(plan: Plan, store: SqliteStore, link: Link) -> int:
     return done
 
 
-def _room(plan: Plan, store: SqliteStore, link: Link) -> Room:
+def _room(plan: Plan, store: SqliteStore, link: Link, deciders: Mapping[str, Decider] | None) -> Room:
     used = {policy.decider for policy in plan.queues.values()}
+    if deciders is None:
+        deciders = {
+            name: build(one, folder=str(plan.folder)) for name, one in plan.deciders.items() if name in used
+        }
     return Room(
         store=store,
         policies=plan.queues,
-        deciders={
-            name: build(one, folder=str(plan.folder)) for name, one in plan.deciders.items() if name in used
-        },
+        deciders=deciders,
         limits=plan.limits,
         sources={
             name: SourceWatch(name, policy.sources, Path(plan.folder))

@@ -6,13 +6,14 @@ import json
 import os
 from pathlib import Path
 
+from stores import new_state
+
 from memory.sources import SourceWatch
 from sessions.config import DaemonLimits, QueuePolicy
 from sessions.decider import DeciderFailure, Reply
 from sessions.link import Link
 from sessions.session import Room, run_session
 from store.intake import Handed
-from store.opening import prepare
 from store.sqlite import open_store
 
 NOW = 1_800_000_000.0
@@ -69,8 +70,7 @@ class World:
     """One store with queues ``q`` and ``r``, both decided by the script."""
 
     def __init__(self, folder: Path, *script, policy=None):
-        self.state = folder / "state"
-        prepare(self.state)
+        self.state = folder / "state" if (folder / "state").exists() else new_state(folder)
         self.store = open_store(self.state)
         self.now = NOW
         self.decider = Scripted(*script)

@@ -7,24 +7,14 @@ import sys
 
 import pytest
 from store_conformance import CAPS, NOW, StoreConformance, answered, claim, hand
+from stores import new_state
 
-from store.opening import prepare
 from store.sqlite import open_store
 
 
-@pytest.fixture(scope="session")
-def empty_store(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("empty") / "state"
-    prepare(folder)
-    return folder / "shiftwork.db"
-
-
 @pytest.fixture
-def folder(tmp_path, empty_store):
-    state = tmp_path / "state"
-    state.mkdir()
-    (state / "shiftwork.db").write_bytes(empty_store.read_bytes())
-    return state
+def folder(tmp_path):
+    return new_state(tmp_path)
 
 
 @pytest.fixture
