@@ -9,6 +9,7 @@ An item's shown state is computed from its nodes and flags:
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from collections.abc import Sequence
@@ -35,15 +36,18 @@ class Views:
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    def status(self, queues: Sequence[str], *, now: float) -> dict[str, Any]:
-        """Counts per queue (every configured one, and any that holds items), alerts, store and session totals."""
+    def status(self, queues: Sequence[str], *, now: float, history: bool = True) -> dict[str, Any]:
+        """Counts per queue (every configured one, and any that holds items), alerts, store and session totals.
+
+        Without ``history`` the hours are not counted: ``depth_history`` is empty.
+        """
         with self._db.read() as conn:
             counts = counting.by_queue(conn, queues, now)
             total, failed, last_at = counting.session_totals(conn)
             return {
                 "queues": counts,
                 "paused_queues": sorted(queue for queue, one in counts.items() if one["queue_paused"]),
-                "depth_history": counting.depth_history(conn, counts, now),
+                "depth_history": counting.depth_history(conn, counts, now) if history else [],
                 "alerts": [_alert(row, now) for row in conn.execute(_FIRING)],
                 "store": {
                     "bytes": _size(os.fspath(self._db.path)),
@@ -65,20 +69,24 @@ class Views:
         where: list[str] = []
         if queue is not None:
             where.append("i.queue = :queue")
-        if state in ("done", "aborted"):
-            where.append("i.state = :state")
+        if state in ("done", "aborted"):  # found in an index alone, however rare; only the page's rows are read
+            where = [
+                "i.seq IN (SELECT seq FROM items WHERE state = :state AND queue IN (SELECT value FROM json_each(:queues)) "
+                "ORDER BY +seq DESC LIMIT :limit)"
+            ]
         elif state is not None:
             where.append("i.state = 'open' AND s.shown = :state")
             if state != "queued":
                 where.append(f"i.id IN ({SPECIAL_IDS})")
         condition = f"WHERE {' AND '.join(where)}" if where else ""
         with self._db.read() as conn:
+            queues = [queue] if queue is not None else counting.queues_with_items(conn)
             rows = conn.execute(
                 "SELECT i.id, i.queue, i.title, i.state, s.shown, i.created_at, i.version, i.stale, "
                 "(SELECT ifnull(sum(attempt), 0) FROM nodes n WHERE n.item_id = i.id "
                 "AND n.generation = i.generation) AS attempts "
                 f"FROM items i LEFT JOIN ({SHOWN}) s ON s.id = i.id {condition} ORDER BY i.seq DESC LIMIT :limit",
-                {"queue": queue, "state": state, "limit": limit, "now": now},
+                {"queue": queue, "queues": json.dumps(queues), "state": state, "limit": limit, "now": now},
             ).fetchall()
         return [
             {
@@ -280,7 +288,7 @@ class Views:
         with self._db.read() as conn:
             total = conn.execute("SELECT count(*) FROM items WHERE state = 'open'").fetchone()[0]
             waiting = conn.execute(
-                "SELECT count(DISTINCT item_id) FROM flags WHERE state = 'waiting'"
+                "SELECT count(DISTINCT item_id) FROM flags WHERE state IN ('waiting', 'parked') AND state = 'waiting'"
             ).fetchone()[0]
         return {"open": total, "waiting": waiting}
 
