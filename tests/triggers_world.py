@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,14 +73,24 @@ class World:
         """Every file in the inbox (or a folder of it), relative, sorted."""
         root = self.inbox / below
         return sorted(
-            os.path.relpath(os.path.join(folder, name), root) for folder, _, names in os.walk(root) for name in names
+            os.path.relpath(os.path.join(folder, name), root)
+            for folder, _, names in os.walk(root)
+            for name in names
         )
 
 
 def make_world(tmp_path: Path, **spec: Any) -> World:
-    state = tmp_path / "state"
-    opening.prepare(state)
+    shutil.copytree(_prepared(), tmp_path / "state", dirs_exist_ok=True)
     return open_world(tmp_path, **spec)
+
+
+@functools.cache
+def _prepared() -> Path:
+    """A new store, made once: making one starts a process."""
+    folder = Path(tempfile.mkdtemp(prefix="shiftwork-test-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    opening.prepare(folder)
+    return folder
 
 
 def open_world(tmp_path: Path, **spec: Any) -> World:
@@ -96,7 +110,9 @@ def open_world(tmp_path: Path, **spec: Any) -> World:
     )
 
 
-def python(code: str, *arguments: str, env: dict[str, str] | None = None, **more: Any) -> subprocess.CompletedProcess[str]:
+def python(
+    code: str, *arguments: str, env: dict[str, str] | None = None, **more: Any
+) -> subprocess.CompletedProcess[str]:
     """Run ``code`` in a process of its own that finds our packages."""
     root = Path(__file__).parents[1]
     return subprocess.run(

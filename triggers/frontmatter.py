@@ -33,7 +33,7 @@ def split(text: str) -> tuple[dict[str, Any], str]:
     size = 0
     for number, line in enumerate(lines[1:], start=1):
         if line.rstrip() == FENCE:
-            return _table("\n".join(lines[1:number])), "\n".join(lines[number + 1 :])
+            return _table("".join(f"{one}\n" for one in lines[1:number])), "\n".join(lines[number + 1 :])
         size += len(line.encode()) + 1
         if size > MAX_BYTES:
             raise InputRefused(f"front matter larger than {MAX_BYTES // 1024} KiB", rule="front-matter-size")
@@ -45,5 +45,7 @@ def split(text: str) -> tuple[dict[str, Any], str]:
 def _table(source: str) -> dict[str, Any]:
     try:
         return tomllib.loads(source.replace("\r\n", "\n"))
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError:
+        raise InputRefused("front matter is nested too deeply", rule="front-matter") from None
+    except ValueError as error:  # TOMLDecodeError, or a number of thousands of digits
         raise InputRefused(f"front matter is not TOML: {error}", rule="front-matter") from None
