@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shlex
 import signal
 import subprocess
 import sys
@@ -118,7 +119,7 @@ def test_without_a_configuration_the_places_are_listed_and_init_is_named(tmp_pat
 
 def test_a_reader_that_goes_away_is_no_traceback(tmp_path):
     """`shiftwork … | head` ends quietly."""
-    command = f"{sys.executable} -P -m daemon check-config --show"
+    command = f"{shlex.quote(sys.executable)} -P -m daemon check-config --show"
     shiftwork("init", cwd=tmp_path)
     done = subprocess.run(
         ["sh", "-c", f"{{ {command}; echo code $? >&2; }} | true"],
@@ -149,7 +150,7 @@ def test_a_full_disk_behind_stdout_is_an_error_and_no_traceback(tmp_path):
 
 def test_a_closed_stdout_or_stderr_is_no_traceback(tmp_path):
     for closing in (">&-", "2>&-", ">&- 2>&-"):
-        command = f"{sys.executable} -P -m daemon version {closing}"
+        command = f"{shlex.quote(sys.executable)} -P -m daemon version {closing}"
         env = os.environ | {"PYTHONPATH": str(ROOT)}
         done = subprocess.run(
             ["sh", "-c", command], capture_output=True, text=True, env=env, timeout=60, check=False

@@ -82,6 +82,8 @@ def test_a_distribution_that_installs_one_of_our_names_is_told(tmp_path, monkeyp
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: python-daemon\nVersion: 3.1.2\n")
     (info / "RECORD").write_text("daemon/__init__.py,,\ndaemon/daemon.py,,\nlockfile.py,,\n")
+    (tmp_path / "daemon").mkdir()
+    (tmp_path / "daemon" / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
     (line,) = packages.strangers()
     assert line.startswith('python-daemon installs "daemon" too')
