@@ -20,51 +20,58 @@ from store.errors import AlreadyRunning
 NAME = "daemon.lock"
 _TRIES = 20
 _PAUSE_S = 0.02
+_NOTE_BYTES = 4096
 
 
 class Daemon(NamedTuple):
-    """What can be said about the daemon of a state folder. ``owner`` is empty unless it is running."""
+    """What can be said about the daemon of a state folder. The words are empty unless it is running.
+
+    ``config`` is the file it read and ``digest`` that of the file's bytes then.
+    """
 
     running: bool
     pid: int | None
     since_at: float | None
     owner: str
+    config: str
+    digest: str
 
 
-_NONE = Daemon(running=False, pid=None, since_at=None, owner="")
+_NONE = Daemon(running=False, pid=None, since_at=None, owner="", config="", digest="")
 
 
 class Lock:
     """The held lock; ``acquire`` makes one."""
 
-    def __init__(self, path: Path, fd: int) -> None:
+    def __init__(self, path: Path, fd: int, note: dict[str, object]) -> None:
         self.path = path
         self._fd = fd
+        self._note = note
 
     @classmethod
-    def acquire(cls, state_dir: Path, *, now: float, purpose: str = "run") -> Lock:
-        """Hold the state folder's lock. AlreadyRunning (exit 4) names who does.
+    def acquire(cls, state_dir: Path, *, now: float) -> Lock:
+        """Hold the state folder's lock. AlreadyRunning (exit 4) names who does."""
+        note = {"owner": owners.me(), "pid": os.getpid(), "since_at": now, "config": "", "digest": ""}
+        lock = cls(state_dir / NAME, _held_fd(state_dir), note)
+        lock.note()
+        return lock
 
-        A short while is allowed for, since a reader may look at the lock by trying it.
+    def note(self, **facts: str) -> None:
+        """Write down who holds the lock, and more facts about it: one page, so that no reader sees half of it."""
+        self._note.update(facts)
+        os.pwrite(self._fd, json.dumps(self._note).encode().ljust(_NOTE_BYTES - 1) + b"\n", 0)
+
+    def keep(self) -> None:
+        """See that the lock's file is still there, and lock a new one if somebody removed it.
+
+        Raises AlreadyRunning when a second daemon took the chance.
         """
-        path = state_dir / NAME
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660)
-        try:
-            _hold(fd, state_dir)
-            if not _same_file(fd, path):  # removed or replaced between open and lock
-                os.close(fd)
-                return cls.acquire(state_dir, now=now, purpose=purpose)
-        except BaseException:
-            os.close(fd)
-            raise
-        note = {"owner": owners.me(), "pid": os.getpid(), "since_at": now, "purpose": purpose}
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, json.dumps(note).encode() + b"\n", 0)
-        return cls(path, fd)
-
-    def still_ours(self) -> bool:
-        """Whether the path still names the file that is locked; if not, a second daemon could start."""
-        return _same_file(self._fd, self.path)
+        if _same_file(self._fd, self.path):
+            return
+        fd = _held_fd(self.path.parent)
+        os.close(self._fd)
+        self._fd = fd
+        self.note()
 
     def release(self) -> None:
         """Let go and leave no note behind."""
@@ -80,23 +87,31 @@ def read_daemon(state_dir: Path) -> Daemon:
     try:
         note = json.loads(path.read_bytes())
         owner, pid, since_at = str(note["owner"]), int(note["pid"]), float(note["since_at"])
-    except (OSError, ValueError, TypeError, KeyError):
+        config, digest = str(note.get("config", "")), str(note.get("digest", ""))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return _NONE
     verdict = owners.verdict(owner)
     if verdict == "dead" or (verdict == "unknown" and not _is_held(path)):
         return _NONE
-    return Daemon(running=True, pid=pid, since_at=since_at, owner=owner)
+    return Daemon(running=True, pid=pid, since_at=since_at, owner=owner, config=config, digest=digest)
 
 
-def _hold(fd: int, state_dir: Path) -> None:
+def _held_fd(state_dir: Path) -> int:
+    """A locked descriptor of the lock's file. A short while is allowed for: a reader may look by trying the lock."""
+    path = state_dir / NAME
     for left in reversed(range(_TRIES)):
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
+            if _same_file(fd, path):  # else it was removed or replaced between open and lock
+                return fd
         except BlockingIOError:
             if left == 0:
+                os.close(fd)
                 raise AlreadyRunning(_who(state_dir)) from None
-            time.sleep(_PAUSE_S)
+        os.close(fd)
+        time.sleep(_PAUSE_S)
+    raise AlreadyRunning(f"{path} is replaced again and again; see what does that")
 
 
 def _who(state_dir: Path) -> str:

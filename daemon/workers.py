@@ -34,7 +34,7 @@ _KILL_AGAIN_S = 5.0
 _SOON_S = 10.0
 _MAX_LINE_BYTES = 1 << 20
 
-Cause = Literal["returned", "failed", "killed", "deadline", "stopped", "zygote"]
+Cause = Literal["returned", "failed", "killed", "deadline", "gate", "stopped", "zygote"]
 
 
 class Worker:
@@ -47,6 +47,8 @@ class Worker:
         self.sock = forked.sock
         self.session: Mapping[str, Any] | None = None
         """The last ``session_started`` without its ``session_ended``."""
+        self.sessions = 0
+        """How many it has started."""
         self.error = ""
         """What it said before it failed."""
         self.deadline_at: float | None = None
@@ -68,6 +70,8 @@ class Death(NamedTuple):
         """For a person: ``killed by SIGSEGV``, ``killed past its deadline``, ``exit 1: MemoryError``."""
         if self.cause == "deadline":
             return "killed past its deadline"
+        if self.cause == "gate":
+            return "killed: it hung while it held the store's write gate"
         if self.cause == "stopped":
             return "stopped"
         if self.status is None:
@@ -111,7 +115,6 @@ class Pool:
     def __len__(self) -> int:
         return len(self.workers) + self._starting
 
-    @property
     def stopping(self) -> bool:
         """Whether ``stop`` was called: no worker is started any more."""
         return self._stop_asked.is_set()
@@ -128,7 +131,7 @@ class Pool:
 
     async def start_worker(self, job: Mapping[str, Any]) -> Worker:
         """Start a worker on a job. Raises CannotStart; then no worker is left behind."""
-        if self.stopping:
+        if self.stopping():
             raise CannotStart("the daemon is stopping")
         self._starting += 1
         try:
@@ -142,7 +145,7 @@ class Pool:
         self._bind(worker, self._quiet_s)
         if worker.pid in self._early_deaths:
             self._bury(worker, self._early_deaths.pop(worker.pid))
-        elif self.stopping:
+        elif self.stopping():
             self.ask_to_stop(worker)
         return worker
 
@@ -205,6 +208,7 @@ class Pool:
             return
         if kind == "session_started":
             worker.session = message
+            worker.sessions += 1
         elif kind == "session_ended":
             worker.session = None
         elif kind == "error":
@@ -253,7 +257,7 @@ class Pool:
         self._changed.set()
 
     def _lost(self, why: str) -> None:
-        if not self.stopping:
+        if not self.stopping():
             self.zygotes_lost += 1
             self._lost_soon = self._lost_soon + 1 if time.monotonic() - self._up_since < _SOON_S else 0
             self._log(f"{why}; starting another")
@@ -271,7 +275,7 @@ class Pool:
             await asyncio.sleep(0.01)
         self._early_deaths.clear()
         pause_s = min(2.0**self._lost_soon - 1, 60.0)
-        while not self.stopping:
+        while not self.stopping():
             await asyncio.sleep(pause_s)
             try:
                 await self.start()

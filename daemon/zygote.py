@@ -150,6 +150,7 @@ def die_with(parent: int, number: int) -> None:
 def _work(sock: socket.socket, job: int, entry: str) -> int:
     """Run the entry on the job. Exit code: 0 it returned, 1 it raised (told to the daemon)."""
     from sessions.link import Link
+    from store.errors import ShiftworkError
 
     link = Link(sock)
     link.stop_on_sigterm()
@@ -160,7 +161,8 @@ def _work(sock: socket.socket, job: int, entry: str) -> int:
         module, _, name = entry.partition(":")
         getattr(importlib.import_module(module), name)(task, link)
     except Exception as problem:  # noqa: BLE001 – the worker's boundary: said to the daemon, and exit 1
-        traceback.print_exc()
+        if not isinstance(problem, (ShiftworkError, OSError, MemoryError)):
+            traceback.print_exc()  # a fault of ours: where it was matters; the others say all in a line
         link.send({"type": "error", "error": f"{type(problem).__name__}: {problem}"})
         return 1
     return 0

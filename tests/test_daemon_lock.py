@@ -81,7 +81,7 @@ def test_a_released_lock_leaves_no_note(tmp_path):
     assert read_daemon(tmp_path).running
     lock.release()
     lock.release()
-    assert read_daemon(tmp_path) == (False, None, None, "")
+    assert read_daemon(tmp_path) == (False, None, None, "", "", "")
 
 
 def test_looking_creates_nothing(tmp_path):
@@ -96,15 +96,29 @@ def test_a_note_that_cannot_be_read_is_no_daemon(tmp_path, content):
     assert not read_daemon(tmp_path).running
 
 
-def test_a_lock_file_that_was_removed_is_noticed(tmp_path):
-    """Whoever removes a "stale" lock file would let a second daemon in; the first one sees it."""
+def test_a_lock_file_that_was_removed_is_locked_anew(tmp_path):
+    """Whoever removes a "stale" lock file would let a second daemon in beside the first."""
     lock = Lock.acquire(tmp_path, now=1.0)
-    assert lock.still_ours()
+    lock.note(digest="abc")
+    lock.keep()
     (tmp_path / NAME).unlink()
-    assert not lock.still_ours()
-    second = Lock.acquire(tmp_path, now=2.0)
-    assert not lock.still_ours()
+    lock.keep()
+    assert read_daemon(tmp_path).digest == "abc"
+    with pytest.raises(AlreadyRunning):
+        Lock.acquire(tmp_path, now=2.0)
+    (tmp_path / NAME).unlink()
+    second = Lock.acquire(tmp_path, now=3.0)
+    with pytest.raises(AlreadyRunning):
+        lock.keep()
     second.release()
+
+
+def test_what_the_daemon_read_stands_in_its_note(tmp_path):
+    lock = Lock.acquire(tmp_path, now=1.0)
+    lock.note(config="/etc/x.toml", digest="0123")
+    lock.note(digest="4567")
+    seen = read_daemon(tmp_path)
+    assert (seen.config, seen.digest, seen.pid) == ("/etc/x.toml", "4567", os.getpid())
     lock.release()
 
 

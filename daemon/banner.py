@@ -1,0 +1,48 @@
+"""The first lines of ``shiftwork run``: what was read, where things are, what to do next."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator
+
+from daemon.cli import screen
+from daemon.cli.version import VERSION
+from daemon.config import Config
+from daemon.sections import QueueSettings
+from daemon.terminal import path_words
+from store.opening import KNOWN_VERSION
+from store.sqlite import SqliteStore
+
+
+def banner(config: Config, store: SqliteStore) -> Iterator[str]:
+    """Lines for the terminal, at most 80 columns where paths allow it."""
+    yield (
+        f"shiftwork {VERSION} · {path_words(config.file)} · state {path_words(config.state_dir)} "
+        f"(schema {KNOWN_VERSION})"
+    )
+    width = max(len(name) for name in config.queues)
+    for name, queue in config.queues.items():
+        yield f"{name:{width}}  {_queue_words(queue, config)}"
+    open_items = store.views.left()["open"]
+    if open_items:
+        yield f"{screen.count(open_items, 'open item')} from before"
+    inbox = next((queue.inbox for queue in config.queues.values() if queue.inbox is not None), None)
+    add = screen.command("add", "-", config=config.file)
+    if len(config.queues) > 1:
+        add += " --queue NAME"
+    drop = f"Drop a file into {screen.quoted(inbox)}, or:  " if inbox is not None else "Hand something in:  "
+    yield f'{drop}{add} <<< "How do I resolve a flagged item?"'
+
+
+def _queue_words(queue: QueueSettings, config: Config) -> str:
+    inbox = f"inbox {path_words(queue.inbox)}" if queue.inbox is not None else "no inbox"
+    parts = [inbox, f"decider {config.deciders[queue.decider].kind}"]
+    if queue.sources:
+        parts.append(screen.count(len(_files(queue)), "source"))
+    return "   ".join(parts)
+
+
+def _files(queue: QueueSettings) -> set[str]:
+    found = {file for pattern in queue.sources for file in glob.iglob(pattern, recursive=True)}
+    return {file for file in found if os.path.isfile(file)}

@@ -1,0 +1,208 @@
+"""The daemon's own dealings with the store: one look, everything in it, in the store's thread.
+
+    is it still our file · marks of files that workers wrote · nodes of dead workers · leases whose time is over ·
+    files for people still due · parked flags whose time came · is there work, and when is the next thing due
+
+A look on an idle store reads and writes nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from daemon import sweep, terminal
+from daemon.config import Config
+from daemon.workers import Death
+from sessions import papers
+from store import owners
+from store.claims import Lease
+from store.errors import StoreBusy, StoreRefused
+from store.papers import Mark
+from store.sqlite import SqliteStore
+
+SWEEP_EVERY_S = 60.0
+PAPERS_AGAIN_S = 60.0
+FAIL_AGAIN_S = 5.0
+WAL_WORTH_BYTES = 1 << 20
+_DISK_WORDS = (
+    "disk is full",
+    "disk I/O error",
+    "readonly database",
+    "No space left",
+    "Disk quota",
+    "Read-only",
+)
+
+
+class StoreGone(StoreRefused):
+    """The store's file is no longer the one this daemon opened: writes would go nowhere."""
+
+
+class Orders(NamedTuple):
+    """What a look is about, gathered in the loop. ``mine``: owner lines of living workers; ``trouble``: what is
+    to be over before anything else is done.
+    """
+
+    deaths: Sequence[Death]
+    marks: Sequence[Mark]
+    mine: Collection[str]
+    room: bool
+    trouble: str
+    now: float
+
+
+class Looked(NamedTuple):
+    """What a look brought. ``lines`` are for the terminal, ``ready`` is None where nobody asked."""
+
+    ready: int | None
+    due_at: float | None
+    lines: Sequence[str]
+    changed: bool
+
+
+class Books:
+    """See the module's head. Its methods run in the store's thread, one at a time."""
+
+    def __init__(
+        self, store: SqliteStore, config: Config, note: Callable[[str], None], commands: Callable[..., str]
+    ) -> None:
+        self.config = config
+        self._commands = commands
+        self._store = store
+        self._note = note
+        self._me = owners.me()
+        self._sweep_at = 0.0
+        self._flag_due_at: float | None = 0.0
+        self._papers_at: float | None = 0.0
+
+    def look_around(self) -> None:
+        """Let the next look take in everything: somebody else changed the store."""
+        self._sweep_at = 0.0
+        self._flag_due_at = 0.0
+        self.paper_due(0.0)
+
+    def paper_due(self, at: float) -> None:
+        """Some file for people could not be written; try from ``at`` on."""
+        self._papers_at = at if self._papers_at is None else min(self._papers_at, at)
+
+    def look(self, orders: Orders) -> Looked:
+        """Raises StoreGone, StoreBusy, sqlite3.Error, OSError: what was done is done, and doing it again harmless."""
+        now = orders.now
+        if not self._store.db.same_file():
+            raise StoreGone(
+                f"{self._store.db.path} was replaced or removed while the daemon ran; nothing more is written. "
+                "Put the right file there and start again"
+            )
+        if orders.trouble:  # only a write proves that it is over
+            self._store.events.note(now=now, kind="store", data={"over": orders.trouble})
+        self._ride(orders.marks, now)
+        lines = self._settle_deaths(orders.deaths, now)
+        if now >= self._sweep_at:
+            lines += self._sweep(orders.mine, now)
+            self._sweep_at = now + SWEEP_EVERY_S
+        if self._papers_at is not None and now >= self._papers_at and not orders.mine:
+            self._settle_papers(now)
+        changed = self._wake_flags(now) > 0 or bool(lines)
+        if not orders.room:
+            return Looked(None, self._sweep_at, lines, changed)
+        ready = self._store.claims.ready(list(self.config.queues), now=now)
+        return Looked(ready.now, self._due_at(ready.next_due_at, now), lines, changed)
+
+    def close(self, orders: Orders) -> Looked:
+        """The last look: claims of ended workers are given back, what rides is written."""
+        lines = self._settle_deaths(orders.deaths, orders.now)
+        self._ride(orders.marks, orders.now)
+        self._flush_riders()
+        return Looked(None, None, lines, changed=False)
+
+    def shrink(self) -> None:
+        """Fold the write-ahead log away when it has grown and nobody minds."""
+        with suppress(StoreBusy, OSError):
+            wal = Path(f"{self._store.db.path}-wal")
+            if wal.stat().st_size >= WAL_WORTH_BYTES:
+                self._store.db.shrink_wal()
+
+    def _due_at(self, next_due_at: float | None, now: float) -> float | None:
+        """When something falls due by itself. A lease that is over is looked at by the sweep, not before."""
+        times = [self._flag_due_at, self._papers_at]
+        if next_due_at is not None:
+            times.append(next_due_at if next_due_at > now else self._sweep_at)
+        return min((at for at in times if at is not None), default=None)
+
+    def _settle_deaths(self, deaths: Sequence[Death], now: float) -> list[str]:
+        """Nodes of workers that died: given back when we ended them or the disk did, else a crash is counted."""
+        leases = self._store.claims.leases() if deaths else []
+        lines: list[str] = []
+        for death in deaths:
+            held = [lease for lease in leases if owners.same_process(lease.owner, death.worker.owner)]
+            why = "stopped" if death.cause == "stopped" else "the disk" if is_disk(death.worker.error) else ""
+            if why:
+                lines += self._give_back(held, why, now)
+                continue
+            cause = death.cause if death.cause in {"deadline", "gate"} else "worker"
+            lines += self._reclaim([(lease, cause) for lease in held], death.words(), now)
+            session = death.worker.session
+            if not held and session is not None:  # a person's stop took the claim first
+                lines.append(
+                    f"{session.get('queue')}  {session.get('item')}  its session was ended: {death.words()}"
+                )
+        return lines
+
+    def _give_back(self, held: Sequence[Lease], why: str, now: float) -> list[str]:
+        return [
+            f"{lease.queue}  {lease.item_id}  given back: {why}"
+            for lease in held
+            if self._store.claims.release(lease, now=now, why=why)
+        ]
+
+    def _sweep(self, mine: Collection[str], now: float) -> list[str]:
+        judged = sweep.judge(self._store.claims.leases(), now=now, me=self._me, mine=mine)
+        return self._reclaim(sweep.make_sure(judged), "", now)
+
+    def _reclaim(self, dead: list[tuple[Lease, str]], how: str, now: float) -> list[str]:
+        limit = self.config.daemon.crash_limit
+        taken = self._store.claims.reclaim(dead, now=now, crash_limit=limit)
+        return [terminal.crash_words(one, how, limit, self._commands) for one in taken]
+
+    def _wake_flags(self, now: float) -> int:
+        if self._flag_due_at is None or now < self._flag_due_at:
+            return 0
+        woken = self._store.people.wake_flags(now=now)
+        self._flag_due_at = self._store.people.next_flag_due_at()
+        return woken
+
+    def _ride(self, marks: Sequence[Mark], now: float) -> None:
+        """Files that workers wrote are marked by our next commit, whatever it is about."""
+        if marks:
+            self._store.db.ride_along(lambda conn: self._store.papers.mark(conn, marks, now=now))
+
+    def _flush_riders(self) -> None:
+        if self._store.db.riders:
+            with self._store.db.write(point="papers.mark"):
+                pass  # the riders are all there is to write
+
+    def _settle_papers(self, now: float) -> None:
+        """Files for people that are still due: after a crash, or where an outbox could not be written."""
+        self._papers_at = None
+        outboxes = {name: queue.outbox for name, queue in self.config.queues.items()}
+        try:
+            self._flush_riders()
+            papers.settle_and_mark(self._store, outboxes, now=now)
+        except OSError as error:
+            self._papers_at = now + PAPERS_AGAIN_S
+            what = f"{terminal.path_words(error.filename or 'outbox')}: {error.strerror}"
+            told = self._store.alerts.raise_problem(
+                "store:outbox", queue=None, kind="outbox", detail=what, now=now
+            )
+            if told:
+                self._note(f"a file for people cannot be written ({what}); tried again every minute")
+            return
+        self._store.alerts.clear_problem("store:outbox", now=now)
+
+
+def is_disk(words: str) -> bool:
+    """Whether a worker's last words say that the disk, not the work, was at fault."""
+    return any(word in words for word in _DISK_WORDS)

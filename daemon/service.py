@@ -1,0 +1,263 @@
+"""The service: one loop that sleeps until something wakes it, looks, and starts what there is to start.
+
+    wakes     a trigger · the bell (a command changed the store) · a worker's words or death · the next due time
+    SIGHUP    the configuration is read again; a bad one changes nothing
+    SIGTERM   (or Ctrl-C) no new session, running ones get their grace, then their claims go back uncounted; again:
+              at once
+
+With nothing ready there is no write, no process and no model call: the loop waits for a descriptor. Every wake does
+the same work, so a lost or doubled one costs nothing (FIELD 2). Whatever the daemon knows beyond the store it may
+forget: a kill -9 at any line loses nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from daemon import config as configuration
+from daemon import starting, terminal
+from daemon.banner import banner
+from daemon.cli import screen
+from daemon.config import Config
+from daemon.engine import Engine
+from daemon.paging import Paging
+from daemon.starting import Opened
+from daemon.terminal import Terminal
+from daemon.waking import Waking
+from notify.heartbeat import Heartbeat, progress_holds
+from notify.policy import policy_from
+from store.errors import ConfigProblem, ShiftworkError, StoreRefused
+from store.opening import note_clean_stop
+
+JUMP_S = 300.0
+REST_AFTER_S = 5.0
+SOONEST_S = 0.05
+LATEST_S = 60.0
+"""A wait for a time is looked at again after this long: the wall clock may be set and the machine may sleep."""
+PAGER_WAIT_S = 10.0
+
+
+class Service:
+    """One run of the daemon on an opened store."""
+
+    def __init__(self, opened: Opened, said: Terminal, *, clock: Callable[[], float] = time.time) -> None:
+        self._config, self._lock, self._store = opened.config, opened.lock, opened.store
+        self._said, self._clock = said, clock
+        self._wake = asyncio.Event()
+        self._stop = asyncio.Event()
+        self._reload = False
+        self._stops = 0
+        self._fatal: ShiftworkError | None = None
+        self._offset = monotonic_offset()
+        self._rested = False
+        self._heartbeat = _heartbeat(opened.config)
+        self._paging = Paging(
+            opened.store,
+            policy_from(opened.config.notify),
+            scene=starting.scene_of(opened.config),
+            said=said.note,
+            clock=clock,
+        )
+        self._engine = Engine(
+            opened.config,
+            opened.store,
+            said,
+            wake=self._wake.set,
+            on_change=self._paging.changed,
+            on_trouble=self._paging.store_trouble,
+            clock=clock,
+        )
+        self._waking = Waking(
+            opened.store,
+            wake=self._woken,
+            rung=self._rung,
+            said=said.note,
+            fatal=self._end_with,
+            clock=clock,
+        )
+
+    async def run(self) -> None:
+        """Until it is told to stop. Raises what the daemon had to end with, after everything was put away."""
+        self._listen_to_signals()
+        try:
+            await self._engine.start()
+            for line in banner(self._config, self._store):
+                self._said.plain(line)
+            self._paging.start()
+            await self._waking.start(self._config)
+            await self._loop()
+        except ShiftworkError as error:
+            self._fatal = self._fatal or error
+        finally:
+            await self._put_away()
+        if self._fatal is not None:
+            raise self._fatal
+
+    async def _loop(self) -> None:
+        while not self._stop.is_set():
+            self._wake.clear()
+            if self._reload:
+                self._reload = False
+                await self._read_configuration()
+            self._lock.keep()
+            await self._mind_the_clock()
+            due_at = await self._engine.turn()
+            self._beat()
+            await self._wait(due_at)
+
+    async def _wait(self, due_at: float | None) -> None:
+        now = self._clock()
+        times = [due_at, self._heartbeat.due_at(now) if self._heartbeat else None]
+        due = [max(min(at - now, LATEST_S), SOONEST_S) for at in times if at is not None]
+        if not self._rested:
+            due.append(REST_AFTER_S)
+        try:
+            await asyncio.wait_for(self._wake.wait(), min(due, default=None))
+        except TimeoutError:
+            if not self._rested and (due_at is None or due_at > self._clock()):
+                self._rested = True
+                await self._engine.rest()
+        else:
+            self._rested = False
+
+    # ---------------------------------------------------------------- wakes
+
+    def _woken(self, why: str) -> None:
+        self._engine.trigger = why
+        self._wake.set()
+
+    def _rung(self) -> None:
+        """A command changed the store: anything may be different."""
+        self._engine.trigger = "command"
+        self._engine.look_around()
+        self._paging.changed()
+        self._wake.set()
+
+    def _listen_to_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._asked_to_stop)
+        loop.add_signal_handler(signal.SIGHUP, self._asked_to_reload)
+
+    def _asked_to_stop(self) -> None:
+        self._stops += 1
+        if self._stops == 1:
+            busy = [worker.session for worker in self._engine.pool.workers.values() if worker.session]
+            self._said.note(terminal.waiting_words(busy, self._config.daemon.grace))
+        else:
+            self._said.note("ending at once")
+            self._engine.pool.kill_all("stopped")
+        self._stop.set()
+        self._wake.set()
+
+    def _asked_to_reload(self) -> None:
+        self._reload = True
+        self._wake.set()
+
+    def _end_with(self, error: BaseException) -> bool:
+        """Whether a trigger's error is one that the daemon must end with."""
+        if not isinstance(error, StoreRefused):
+            return False
+        self._fatal = error
+        self._stop.set()
+        self._wake.set()
+        return True
+
+    # ---------------------------------------------------------------- now and then
+
+    async def _read_configuration(self) -> None:
+        file = self._config.file
+        try:
+            fresh = await asyncio.to_thread(configuration.load, file)
+            if fresh.state_dir != self._config.state_dir:
+                raise ConfigProblem(
+                    f"{file}: state_dir cannot change while the daemon runs; stop it and start again"
+                )
+        except ConfigProblem as problem:
+            check = screen.command("check-config", config=file)
+            self._said.note(
+                f"the new configuration is refused, the old one stays in force. See:  {check}\n{problem}"
+            )
+            return
+        self._config = fresh
+        self._engine.reconfigure(fresh)
+        self._paging.reconfigure(policy_from(fresh.notify), starting.scene_of(fresh))
+        self._heartbeat = _heartbeat(fresh)
+        await self._waking.restart(fresh)
+        self._lock.note(digest=fresh.digest)
+        self._said.note(f"read {terminal.path_words(file)} again; it is in force")
+
+    async def _mind_the_clock(self) -> None:
+        """A jump of the wall clock (or a sleep of the machine) is written down; it makes one look, no burst."""
+        offset = monotonic_offset()
+        jump_s, self._offset = offset - self._offset, offset
+        if abs(jump_s) <= JUMP_S:
+            return
+        self._said.note(f"the clock moved by {jump_s:+.0f} s (it was set, or the machine slept)")
+        self._engine.look_around()
+        self._paging.changed()
+        note = partial(
+            self._store.events.note, now=self._clock(), kind="clock", data={"jump_s": round(jump_s)}
+        )
+        with suppress(ShiftworkError, OSError):
+            await self._engine.in_store(note)
+
+    def _beat(self) -> None:
+        if self._heartbeat is None:
+            return
+        now = self._clock()
+        progress = progress_holds(
+            ready=self._engine.ready, last_progress_at=self._engine.last_progress_at, paused=False, now=now
+        )
+        self._heartbeat.beat(progress=progress and not self._engine.trouble, now=now)
+
+    # ---------------------------------------------------------------- the end
+
+    async def _put_away(self) -> None:
+        """Everything that runs is ended, everything that is known is written, the lock is let go."""
+        if self._fatal is None:
+            await asyncio.gather(self._waking.stop(), self._engine.stop(self._grace_s()))
+        else:
+            self._paging.store_trouble(str(self._fatal) if isinstance(self._fatal, StoreRefused) else None)
+            await asyncio.gather(self._waking.stop(), self._engine.abandon())
+        await self._paging.stop(PAGER_WAIT_S if self._stops < 2 else 0.1)
+        left = None
+        if self._fatal is None:
+            with suppress(Exception):
+                left = await self._engine.in_store(self._store.views.left)
+                await self._engine.in_store(partial(note_clean_stop, self._store.db))
+        self._engine.close()
+        self._store.close()
+        self._lock.release()
+        self._said.plain(terminal.left_words(left, screen.command("run", config=self._config.file)))
+
+    def _grace_s(self) -> float:
+        return self._config.daemon.grace if self._stops < 2 else 0.0
+
+
+def run(file: Path, said: Terminal) -> None:
+    """Open up and serve until told to stop. Raises what ended it."""
+    opened = starting.open_up(file, warn=said.note)
+    for line in opened.told:
+        said.note(line)
+    asyncio.run(_serve(opened, said))
+
+
+async def _serve(opened: Opened, said: Terminal) -> None:
+    await Service(opened, said).run()
+
+
+def monotonic_offset() -> float:
+    """Wall clock minus monotonic clock: it moves when the wall clock is set or the machine slept."""
+    return time.time() - time.monotonic()
+
+
+def _heartbeat(config: Config) -> Heartbeat | None:
+    url_file = config.notify.heartbeat_url_file
+    return None if url_file is None else Heartbeat(url_file)
