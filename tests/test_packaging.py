@@ -138,14 +138,19 @@ def test_a_folder_that_cannot_be_written_is_told_with_its_owner(machine):
     assert done.stderr.startswith(f"Cannot write to {machine} (owner root, you are ")
 
 
-def test_an_unknown_step_of_check_is_refused(machine):
+def test_an_unknown_step_of_check_is_refused_before_anything_is_installed(machine):
+    done = subprocess.run(["./check", "lnit"], cwd=machine, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == 'There is no step "lnit". Steps: lint format types imports tests wheel\n'
+    assert not (machine / ".venv").exists()
+
+
+def test_a_failing_step_fails_the_check_and_the_others_still_run(machine):
     prepare = machine / ".ci" / "prepare.sh"
-    prepare.write_text(prepare.read_text() + "\ninstall() { :; }\n")
+    prepare.write_text(prepare.read_text() + "\ninstall() { :; }\n")  # no tool is there: every step fails
     done = run(machine, "./check")
     assert done.returncode == 1
-    assert "== failed: lint format types imports tests wheel" in done.stdout  # nothing is installed there
-    done = subprocess.run(["./check", "lnit"], cwd=machine, capture_output=True, text=True, check=False)
-    assert 'There is no step "lnit"' in done.stderr
+    assert done.stdout.endswith("== failed: lint format types imports tests wheel\n")
 
 
 def test_all_scripts_are_plain_posix_sh():
