@@ -94,8 +94,16 @@ def of_notes(notes: Iterable[Note], *, loaded: Loaded, context: Context) -> tupl
     worth = [
         note for note in notes if note.kind == "rejected" or (note.kind == "conclusion" and note.sources)
     ]
+    about = f"{loaded.item_id}: "
     return accept(
-        [{"text": note.text, "evidence": note.sources, "failed": note.kind == "rejected"} for note in worth],
+        [
+            {
+                "text": note.text.removeprefix(about),
+                "evidence": note.sources,
+                "failed": note.kind == "rejected",
+            }
+            for note in worth
+        ],
         loaded=loaded,
         context=context,
     )

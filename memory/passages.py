@@ -29,10 +29,11 @@ _ITEM: Final = re.compile(r"\s*(?:[-*+]|\d{1,4}[.)])[ \t]+\S")
 _ROW: Final = re.compile(r"\s*\|")
 # Only ends that are ends beyond doubt: a missed one makes a longer piece, a wrong one cuts a sentence.
 _SENTENCE_END: Final = re.compile(
-    r"(?<=[a-z0-9)\]\"'’”`*_]{3})[.!?][\"'”’)\]*_`]*\s+(?=[\"'“‘(\[*_`]*[A-Z0-9])|[。！？][」』”’）]*\s*"  # noqa: RUF001
+    r"(?<=[a-z0-9)\]\"'’”`*_]{2})[.!?][\"'”’)\]*_`]*\s+(?=[\"'“‘(\[*_`]*[A-Z0-9])|[。！？][」』”’）]*\s*"  # noqa: RUF001
 )
 _NO_END: Final = re.compile(
-    r"(?:\b(?:etc|approx|resp|incl|vol|fig|prof|dept|corp|no)|\b[a-z]\.[a-z])\.\s+$", re.IGNORECASE
+    r"(?:\b(?:etc|approx|resp|incl|vol|fig|prof|dept|corp|no|vs|mr|mrs|ms|dr|st|ca|cf|al|ed|pp)|\b[a-z]\.[a-z])\.\s+$",
+    re.IGNORECASE,
 )
 
 
