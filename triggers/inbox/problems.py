@@ -65,6 +65,8 @@ def note_refusals(
     store: InboxStore, spec: InboxSpec, refused: Sequence[tuple[Refusal, Path]], *, now: float
 ) -> None:
     """One event per refused file and the queue's counted problem, in one commit."""
+    if not refused:
+        return
     with store.db.write(point="inbox.record") as conn:
         for one, place in refused:
             data = {

@@ -17,17 +17,33 @@ from store import files
 from store.errors import InputRefused, NameTaken
 from store.text import shown
 from triggers.inbox import moves
-from triggers.inbox.names import REJECTED, escaped, free_names
+from triggers.inbox.names import REJECTED, escaped, free_names, numbered
 
 SUFFIX = ".reason"
 
 
 class Refusal(NamedTuple):
-    """A file (where it lies now, and its path below the inbox) and why it is refused."""
+    """A file (where it lies now, and its path below the inbox) and why it is refused.
+
+    ``recovered``: an earlier scan was killed while it had it in hand.
+    """
 
     file: str
     path: Path
     why: InputRefused
+    recovered: bool = False
+
+
+def half_moved(folder: Path, refusal: Refusal) -> Path | None:
+    """The place of a file whose move to another file system was killed after the copy got its name, or None.
+
+    Its reason and its event are there already; what is left is to remove the original.
+    """
+    below, _, name = escaped(refusal.file).rpartition("/")
+    place = folder / REJECTED / below / numbered(name, "", room=len(SUFFIX))
+    if refusal.recovered and moves.same_thing(refusal.path, place):
+        return place
+    return None
 
 
 def write_reason(folder: Path, refusal: Refusal, *, queue: str, at: str) -> Path:

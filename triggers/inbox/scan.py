@@ -25,7 +25,7 @@ from store.intake import Taken
 from store.text import shown
 from triggers import intake
 from triggers.inbox import judge, late, place, settle, walk
-from triggers.inbox.claim import REFUSED, Bench, BenchTaken, Claimed
+from triggers.inbox.claim import RECOVERED, REFUSED, Bench, BenchTaken, Claimed
 from triggers.inbox.moves import StillWritten
 from triggers.inbox.problems import Problems
 from triggers.inbox.reject import Refusal
@@ -232,7 +232,7 @@ class _Scan:
             try:
                 good.append(settle.read(one, self.spec))
             except InputRefused as why:
-                bad.append(Refusal(one.file, one.path, why))
+                bad.append(Refusal(one.file, one.path, why, recovered=one.ground == RECOVERED))
             except settle.NotFinished:
                 self._wait_again(one.file)
             except FileNotFoundError:

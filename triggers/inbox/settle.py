@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from store import files
 from store.errors import InputRefused
 from store.intake import Handed
 from triggers import intake
@@ -54,10 +55,16 @@ def refuse(
     store: InboxStore, spec: InboxSpec, refusals: Sequence[Refusal], *, now: float
 ) -> Iterator[tuple[Refusal, Path | None]]:
     """Move files to ``rejected/``, one commit for all of them; each with its new place (None: it was gone)."""
-    if not refusals:
-        return
+    fresh = []
+    for one in refusals:
+        place = reject.half_moved(spec.folder, one)
+        if place is None:
+            fresh.append(one)
+        else:
+            files.remove(one.path, point="inbox.drop")
+            yield one, place
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
-    places = [reject.write_reason(spec.folder, one, queue=spec.queue, at=at) for one in refusals]
-    note_refusals(store, spec, list(zip(refusals, places, strict=True)), now=now)
-    for one, place in zip(refusals, places, strict=True):
+    placed = [(one, reject.write_reason(spec.folder, one, queue=spec.queue, at=at)) for one in fresh]
+    note_refusals(store, spec, placed, now=now)
+    for one, place in placed:
         yield one, reject.move_away(one, place)
