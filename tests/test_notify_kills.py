@@ -124,6 +124,35 @@ def test_a_restart_sends_nothing_again(tmp_path, state, receiver):
     assert receiver.ids == ["E-0001"]
 
 
+def test_a_page_that_may_have_arrived_before_the_kill_is_followed_by_its_resolved(tmp_path, state, receiver):
+    """R3 where nobody can know: the notice had arrived, its sender died, and meanwhile all is well again."""
+    raise_one(state)
+    url = url_file(tmp_path, receiver)
+    assert pager(state, url, crash_at="notify.send.after") == -signal.SIGKILL
+    db, alerts = open_alerts(state)
+    alerts.clear_problem("store:full", now=time.time())
+    db.close()
+    assert pager(state, url) == 0
+    assert receiver.ids == ["E-0001", "E-0002"]
+    assert "resolved" in receiver.got[1]["title"]
+
+
+def test_an_ack_after_the_kill_keeps_the_page_from_being_repeated_and_its_end_is_told(
+    tmp_path, state, receiver
+):
+    raise_one(state)
+    url = url_file(tmp_path, receiver)
+    assert pager(state, url, crash_at="notify.send.after") == -signal.SIGKILL
+    db, alerts = open_alerts(state)
+    alerts.ack("store", by="anna", now=time.time())
+    assert pager(state, url) == 0
+    assert receiver.ids == ["E-0001"]
+    alerts.clear_problem("store:full", now=time.time())
+    assert pager(state, url) == 0
+    assert [one["title"].split()[1] for one in receiver.got] == ["the", "resolved:"]
+    db.close()
+
+
 def test_a_sending_child_that_is_killed_has_not_delivered_and_is_tried_again_later(tmp_path, state, receiver):
     raise_one(state)
     receiver.sleep_s = 20

@@ -153,6 +153,13 @@ def test_a_flag_that_was_parked_at_the_ack_and_comes_back_is_not_covered(world, 
     assert world.minutes() == [60, 150]
 
 
+def test_a_flag_whose_commit_came_after_the_ack_is_not_covered_though_its_time_is_older(world, frozen):
+    """A session reads the clock before it commits; the person who acked cannot have seen that flag."""
+    world.ask()
+    world.run(frozen, 200, at={70: world.ack, 71: lambda: world.ask(at=time.time() - 90)})
+    assert world.minutes() == [60, 130]
+
+
 def test_when_the_ack_ends_and_it_still_fires_it_is_told_again(world, frozen):
     world.ask()
     world.run(frozen, 24 * 60, at={70: lambda: world.ack(for_s=4 * 3600)})
