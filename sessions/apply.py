@@ -166,13 +166,9 @@ def _notes(loaded: Loaded, decision: Answer | Flag | Park) -> list[Note]:
 
 
 def _log(checked: Checked, context: Context) -> dict[str, Any]:
-    body = checked.body
+    """What the event adds to the stored decision: what it was made from."""
     return {
-        "decision": body["decision"],
-        "reason": body["reason"],
-        "cites": body.get("citations", []),
-        "evidence": body["evidence"],
-        "alternatives": body["alternatives"],
+        "decision": checked.body["decision"],
         "context_chars": context.chars,
         "passages": len(context.request["passages"]),
         "notes": len(context.request["notes"]),

@@ -52,13 +52,14 @@ def settle(
     ``outboxes``: each queue's folder, None for a queue without one. A queue that is not in it is left as it is.
     """
     marks: list[Mark] = []
-    while due := [
-        one for one in store.papers.due(item_id=item_id) if one.id not in {m.paper_id for m in marks}
-    ]:
+    looked_at: set[tuple[str, str, str]] = set()
+    while due := [one for one in store.papers.due(item_id=item_id) if one[:3] not in looked_at]:
         for paper in due:
+            looked_at.add(paper[:3])
             mark = _settle_one(paper, outboxes)
-            marks.append(mark if mark is not None else Mark(paper.id, "", None))
-    return [mark for mark in marks if mark.path != ""]
+            if mark is not None:
+                marks.append(mark)
+    return marks
 
 
 def settle_and_mark(
@@ -79,19 +80,23 @@ def render(paper: Paper) -> bytes:
 def _settle_one(paper: Paper, outboxes: Mapping[str, Path | None]) -> Mark | None:
     if paper.state == "unwanted":
         _remove_if_ours(paper)
-        return Mark(paper.id, None, None)
+        return _mark(paper)
     if paper.item["queue"] not in outboxes:
         return None
     folder = outboxes[paper.item["queue"]]
     if folder is None or (paper.kind == "answer" and paper.item["result"] is None):
-        return Mark(paper.id, None, None)
+        return _mark(paper)
     folder.mkdir(parents=True, exist_ok=True)
     data = render(paper)
     for name in _names(paper):
         path = folder / name
         if files.write_new(path, data, point="papers.write") or _is_ours(path, paper):
-            return Mark(paper.id, str(path), bytes_digest(data))
-    return Mark(paper.id, None, None)
+            return _mark(paper, str(path), bytes_digest(data))
+    return _mark(paper)
+
+
+def _mark(paper: Paper, path: str | None = None, digest: str | None = None) -> Mark:
+    return Mark(paper.item_id, paper.kind, paper.about, path, digest)
 
 
 def _names(paper: Paper) -> list[str]:

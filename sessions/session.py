@@ -29,7 +29,7 @@ from sessions.config import DaemonLimits, QueuePolicy
 from sessions.decider import Decider, DeciderFailure
 from sessions.ladder import Checked, Fault, climb
 from sessions.link import Link
-from store.checkpoints import Committed, Outcome
+from store.checkpoints import Committed, Outcome, Step
 from store.claims import Claim
 from store.errors import CheckpointConflict
 from store.history import Raw
@@ -81,28 +81,19 @@ class Asked(NamedTuple):
     usage: Mapping[str, Any]
 
 
-class Step(NamedTuple):
-    """A line of the session's record: which step, decided by whom, what came of it."""
-
-    name: str
-    decided_by: str
-    what: str
-    ms: int
-
-
 class _Record:
     """The steps as they happen."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._since = clock()
-        self.steps: list[dict[str, Any]] = []
+        self.steps: list[Step] = []
 
     def add(self, name: str, what: str, *, decided_by: str = "code") -> None:
         now = self._clock()
         ms = max(0, round((now - self._since) * 1000))
         self._since = now
-        self.steps.append(Step(name, decided_by, what, ms)._asdict())
+        self.steps.append(Step(name, decided_by, what, ms))
 
 
 class Sitting(NamedTuple):
@@ -190,7 +181,7 @@ def admit(sitting: Sitting, loaded: Loaded, context: contexts.Context) -> Outcom
 def decide(sitting: Sitting, loaded: Loaded, context: contexts.Context) -> Asked:
     """The stored decision for these inputs, or one decider call with at most one repair."""
     room, claim, policy = sitting.room, sitting.claim, sitting.policy
-    stored = room.store.checkpoints.stored_decision(claim.node_id, reuse_key(loaded, context))
+    stored = room.store.checkpoints.stored_decision(claim.item_id, claim.node_id, reuse_key(loaded, context))
     if stored is not None:
         verdict = climb(
             json.dumps(stored["body"]),
@@ -288,7 +279,7 @@ def _call(sitting: Sitting, decider: Decider, request: Mapping[str, Any], raws: 
     room, claim = sitting.room, sitting.claim
     now = room.clock()
     timeout_s = max(claim.deadline_at - now - CALL_MARGIN_S, 0.1)
-    room.store.claims.extend(claim, now=now, until_at=now + room.limits.lease)
+    room.store.claims.extend(claim, now=now, until_at=now + timeout_s + room.limits.lease)
     if (
         decider.kind != "extractive"
     ):  # code of our own is no call to the outside; its request can be built again

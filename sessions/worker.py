@@ -55,7 +55,8 @@ def drain(
             daemon=plan.daemon,
             trigger=plan.trigger,
             now=now,
-            lease_s=plan.limits.lease,
+            # as long as its one call may take, so that a session needs no commit just to hold on
+            lease_s=plan.limits.session_timeout + plan.limits.lease,
             deadline_s=plan.limits.session_timeout,
         )
         if claim is None:

@@ -22,6 +22,7 @@ from store.asking import Ask, ask_person
 from store.claims import Claim, drop_lease, lost
 from store.database import Database
 from store.events import Events
+from store.keys import digest
 
 
 class Shown(NamedTuple):
@@ -54,6 +55,15 @@ class Lesson(NamedTuple):
     trust: str = "untrusted"
 
 
+class Step(NamedTuple):
+    """A line of the session's record: which step, decided by whom (code, model, person), what came of it, how long."""
+
+    name: str
+    decided_by: str
+    what: str
+    ms: int
+
+
 class Outcome(NamedTuple):
     """What a session came to: a value computed without I/O, ready to be committed."""
 
@@ -75,7 +85,7 @@ class Outcome(NamedTuple):
     premises: Mapping[str, Any] | None = None
     context_digest: str | None = None
     context_chars: int | None = None
-    steps: Sequence[Mapping[str, Any]] = ()
+    steps: Sequence[Step] = ()
     input_tokens: int | None = None
     output_tokens: int | None = None
     cost: float | None = None
@@ -131,22 +141,22 @@ class Checkpoints:
                 "UPDATE sessions SET outcome = ?, cause = ?, end_version = ?, context_digest = ?, context_chars = ?, "
                 "steps = ?, input_tokens = ?, output_tokens = ?, cost = ?, ended_at = ? WHERE id = ?",
                 (outcome.kind, outcome.why, version, outcome.context_digest, outcome.context_chars,
-                 json.dumps(list(outcome.steps), ensure_ascii=False), outcome.input_tokens, outcome.output_tokens,
+                 _json([list(step) for step in outcome.steps]), outcome.input_tokens, outcome.output_tokens,
                  outcome.cost, now, claim.session_id),
             )  # fmt: skip
             self._events.add(
                 conn, now=now, kind="decision" if outcome.decision is not None else outcome.kind,
                 queue=claim.queue, item_id=claim.item_id, session_id=claim.session_id,
-                data={**(outcome.log or {}), "outcome": outcome.kind, "flag": flag},
+                data={**_told(outcome.log), "outcome": outcome.kind, "flag": flag},
             )  # fmt: skip
         return Committed(claim.item_id, version, state, flag)
 
-    def stored_decision(self, node_id: str, reuse_key: str) -> dict[str, Any] | None:
+    def stored_decision(self, item_id: str, node_id: str, reuse_key: str) -> dict[str, Any] | None:
         """The decision already recorded for this node and these inputs: it is never asked again."""
         with self._db.read() as conn:
             row = conn.execute(
-                "SELECT body, decided_by FROM decisions WHERE node_id = ? AND reuse_key = ?",
-                (node_id, reuse_key),
+                "SELECT body, decided_by FROM decisions WHERE item_id = ? AND node_id = ? AND reuse_key = ?",
+                (item_id, node_id, reuse_key),
             ).fetchone()
         return None if row is None else {"body": json.loads(row["body"]), "decided_by": row["decided_by"]}
 
@@ -156,14 +166,14 @@ def _move_node(conn: sqlite3.Connection, claim: Claim, outcome: Outcome, now: fl
     if outcome.kind == "answered":
         done = conn.execute(
             "UPDATE nodes SET state = 'succeeded', version = version + 1, crashes = 0, failures = 0, result = ?, "
-            f"reuse_key = ?, premises = ?, why = '', changed_at = ? {guard}",
-            (_json(outcome.result), outcome.reuse_key, _json(outcome.premises or {}), now,
+            f"reuse_key = ?, why = '', changed_at = ? {guard}",
+            (_reference(outcome), outcome.reuse_key, now,
              claim.node_id, claim.node_version),
         ).rowcount  # fmt: skip
     elif outcome.ask is not None:  # ask_person blocks it
         done = conn.execute(
-            f"UPDATE nodes SET crashes = 0, failures = failures + ?, premises = ?, changed_at = ? {guard}",
-            (int(outcome.failed_call), _json(outcome.premises or {}), now, claim.node_id, claim.node_version),
+            f"UPDATE nodes SET crashes = 0, failures = failures + ?, changed_at = ? {guard}",
+            (int(outcome.failed_call), now, claim.node_id, claim.node_version),
         ).rowcount
     else:
         done = conn.execute(
@@ -207,10 +217,11 @@ def _move_item(conn: sqlite3.Connection, claim: Claim, outcome: Outcome, now: fl
 
 def _store_decision(conn: sqlite3.Connection, claim: Claim, outcome: Outcome, now: float) -> None:
     conn.execute(
-        "INSERT OR IGNORE INTO decisions (node_id, item_id, session_id, reuse_key, kind, decided_by, body, at) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT OR IGNORE INTO decisions "
+        "(node_id, item_id, session_id, reuse_key, kind, decided_by, body, premises, at) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (claim.node_id, claim.item_id, claim.session_id, outcome.reuse_key, (outcome.decision or {})["decision"],
-         outcome.decided_by, _json(outcome.decision), now),
+         outcome.decided_by, _json(outcome.decision), _json(outcome.premises or {}), now),
     )  # fmt: skip
 
 
@@ -222,6 +233,16 @@ def _store_shown(conn: sqlite3.Connection, claim: Claim, outcome: Outcome) -> No
         "ON CONFLICT DO UPDATE SET digest = excluded.digest, cited = excluded.cited",
         [(claim.node_id, claim.item_id, *one) for one in outcome.shown],
     )
+
+
+def _reference(outcome: Outcome) -> str:
+    """A node's result is in its frozen decision; the node itself stays narrow."""
+    return _json({"decision": outcome.reuse_key, "digest": digest(outcome.result)})
+
+
+def _told(log: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What an event says: only what there is to say."""
+    return {key: value for key, value in (log or {}).items() if value not in (None, [], {}, "", 0)}
 
 
 def _json(value: object) -> str:

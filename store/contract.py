@@ -86,7 +86,7 @@ class CheckpointsPart(Protocol):
         """Commit 2 of a session, or CheckpointConflict and nothing written."""
         ...
 
-    def stored_decision(self, node_id: str, reuse_key: str) -> dict[str, Any] | None:
+    def stored_decision(self, item_id: str, node_id: str, reuse_key: str) -> dict[str, Any] | None:
         """A decision of the same inputs."""
         ...
 

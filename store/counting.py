@@ -28,13 +28,10 @@ SELECT i.id, i.queue, CASE
     ELSE 'stuck' END AS shown
 FROM items i WHERE i.state = 'open'
 """
-_LIVE = "state IN ('pending', 'running', 'blocked', 'failed')"
 # the open items that may be anything but plainly queued; each part reads one partial index, whose own condition
-# it repeats word for word (SQLite does not see that one list of words lies within another)
-SPECIAL_IDS = f"""
-SELECT item_id FROM nodes WHERE {_LIVE} AND state = 'running'
-UNION SELECT item_id FROM nodes WHERE {_LIVE} AND state = 'blocked'
-UNION SELECT item_id FROM nodes WHERE {_LIVE} AND state = 'failed'
+# it repeats word for word
+SPECIAL_IDS = """
+SELECT item_id FROM nodes WHERE state IN ('running', 'blocked', 'failed')
 UNION SELECT item_id FROM nodes WHERE state = 'pending' AND not_before_at IS NOT NULL AND held = 0
       AND kind <> 'human' AND parked = 1
 UNION SELECT id FROM items WHERE paused = 1 AND state = 'open'
@@ -71,7 +68,9 @@ def by_queue(conn: sqlite3.Connection, queues: Sequence[str], now: float) -> dic
         counts[queue]["queued" if state == "open" else state] += number
         if state == "done" and unverified:
             counts[queue]["unverified"] = number
-    special = f"SELECT queue, shown, count(*) FROM ({SHOWN} AND i.id IN ({SPECIAL_IDS})) GROUP BY queue, shown"
+    special = (
+        f"SELECT queue, shown, count(*) FROM ({SHOWN} AND i.id IN ({SPECIAL_IDS})) GROUP BY queue, shown"
+    )
     for queue, shown, number in conn.execute(special, {"now": now}):
         counts[queue]["queued"] -= number
         counts[queue][shown] += number
@@ -95,8 +94,7 @@ def session_totals(conn: sqlite3.Connection) -> tuple[int, int, float | None]:
     """How many sessions there were, how many of them failed, and when the newest ended (None: it runs)."""
     newest = conn.execute("SELECT id, ended_at FROM sessions ORDER BY id DESC LIMIT 1").fetchone()
     failed = conn.execute(  # the first condition is the partial index's own, word for word
-        "SELECT count(*) FROM sessions WHERE outcome IN ('failed', 'crashed', 'conflict', 'running') "
-        "AND outcome <> 'running'"
+        "SELECT count(*) FROM sessions WHERE outcome IN ('failed', 'crashed', 'conflict')"
     ).fetchone()[0]
     return (newest[0], failed, newest[1]) if newest else (0, failed, None)
 
@@ -108,7 +106,9 @@ def depth_history(
     ends = [now - (HOURS - 1 - hour) * 3600.0 for hour in range(HOURS)]
     edges = [(end - 3600.0, end) for end in ends]
     moves = [
-        conn.execute("SELECT count(*) FROM items WHERE created_at > ? AND created_at <= ?", edge).fetchone()[0]
+        conn.execute("SELECT count(*) FROM items WHERE created_at > ? AND created_at <= ?", edge).fetchone()[
+            0
+        ]
         for edge in edges
     ]
     for queue, state, unverified, number in _classes(conn, counts):
@@ -128,9 +128,7 @@ def depth_history(
     return history[::-1]
 
 
-def _classes(
-    conn: sqlite3.Connection, queues: Mapping[str, Any]
-) -> Iterator[tuple[str, str, int, int]]:
+def _classes(conn: sqlite3.Connection, queues: Mapping[str, Any]) -> Iterator[tuple[str, str, int, int]]:
     """(queue, state, unverified, how many): each one range of one index."""
     for queue in queues:
         for state, unverified in _CLASSES:

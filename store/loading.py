@@ -71,7 +71,8 @@ class Loading:
                 "SELECT * FROM flags WHERE about_node_id = ? AND state = 'resolved' ORDER BY seq", (node_id,)
             ).fetchall()
             parks = conn.execute(
-                "SELECT count(*) FROM decisions WHERE node_id = ? AND kind = 'park'", (node_id,)
+                "SELECT count(*) FROM decisions WHERE item_id = ? AND node_id = ? AND kind = 'park'",
+                (node["item_id"], node_id),
             ).fetchone()[0]
         for field in ("title", "body", "key", "queue", "digest"):
             _text(item, field)

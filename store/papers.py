@@ -20,7 +20,7 @@ from store.database import Database
 class Paper(NamedTuple):
     """One file to write or remove, with what its text is made of."""
 
-    id: int
+    item_id: str
     kind: str
     about: str
     state: str
@@ -33,7 +33,9 @@ class Paper(NamedTuple):
 class Mark(NamedTuple):
     """What was done about a paper: written at ``path`` with ``digest``, or removed (path None)."""
 
-    paper_id: int
+    item_id: str
+    kind: str
+    about: str
     path: str | None
     digest: str | None
 
@@ -50,7 +52,7 @@ class Papers:
             rows = conn.execute(
                 "SELECT * FROM papers WHERE state IN ('due', 'unwanted') "
                 + ("AND item_id = ? " if item_id else "")
-                + "ORDER BY id LIMIT ?",
+                + "ORDER BY at LIMIT ?",
                 (item_id, limit) if item_id else (limit,),
             ).fetchall()
             return [_paper(conn, row) for row in rows]
@@ -60,14 +62,15 @@ class Papers:
         for one in marks:
             if one.path is None:
                 conn.execute(
-                    "UPDATE papers SET state = 'removed', at = ? WHERE id = ? AND state IN ('due', 'unwanted')",
-                    (now, one.paper_id),
+                    "UPDATE papers SET state = 'removed', at = ? WHERE item_id = ? AND kind = ? AND about = ? "
+                    "AND state IN ('due', 'unwanted')",
+                    (now, *one[:3]),
                 )
             else:
                 conn.execute(
                     "UPDATE papers SET state = CASE state WHEN 'due' THEN 'written' ELSE 'unwanted' END, path = ?, "
-                    "digest = ?, at = ? WHERE id = ? AND state <> 'written'",
-                    (one.path, one.digest, now, one.paper_id),
+                    "digest = ?, at = ? WHERE item_id = ? AND kind = ? AND about = ? AND state <> 'written'",
+                    (one.path, one.digest, now, *one[:3]),
                 )
 
     def mark_now(self, marks: Sequence[Mark], *, now: float) -> None:
@@ -93,4 +96,6 @@ def _paper(conn: sqlite3.Connection, row: sqlite3.Row) -> Paper:
             (item["queue"], *refs),
         )
     ]
-    return Paper(row["id"], row["kind"], row["about"], row["state"], row["path"], row["digest"], item, flag)
+    return Paper(
+        row["item_id"], row["kind"], row["about"], row["state"], row["path"], row["digest"], item, flag
+    )

@@ -18,6 +18,10 @@ from store.events import Events
 from store.intake import insert_root, interrupt_running
 
 
+# the condition of the partial index on flags, word for word: old flags cost nothing
+_OPEN = "state IN ('waiting', 'parked')"
+
+
 class Answer(NamedTuple):
     """A person's answer. ``option`` counts from 1. ``does`` is ``retry``, ``abort`` or empty (goes to the context)."""
 
@@ -80,7 +84,7 @@ class People:
             )
             self._events.add(
                 conn, now=now, kind="resolve", queue=flag["queue"], item_id=flag["item_id"],
-                data={"flag": flag_id, "by": by, "answer": "parked", "until": until_at, "reason": reason},
+                data={"flag": flag_id, "by": by, "answer": "parked", "until_at": until_at, "reason": reason},
             )  # fmt: skip
         return Resolved(flag_id, flag["item_id"], flag["queue"], "parked", "you are asked again at that time")
 
@@ -88,13 +92,15 @@ class People:
         """Parked flags whose time came wait for a person again; how many."""
         with self._db.read() as conn:
             due = conn.execute(
-                "SELECT 1 FROM flags WHERE state = 'parked' AND parked_until_at <= ? LIMIT 1", (now,)
+                f"SELECT 1 FROM flags WHERE {_OPEN} AND state = 'parked' AND parked_until_at <= ? LIMIT 1",
+                (now,),
             ).fetchone()
         if due is None:
             return 0
         with self._db.write(point="people.resolve") as conn:
             return conn.execute(
-                "UPDATE flags SET state = 'waiting', parked_until_at = NULL WHERE state = 'parked' AND parked_until_at <= ?",
+                f"UPDATE flags SET state = 'waiting', parked_until_at = NULL WHERE {_OPEN} AND state = 'parked' "
+                "AND parked_until_at <= ?",
                 (now,),
             ).rowcount
 
@@ -102,7 +108,7 @@ class People:
         """When the next parked flag comes back."""
         with self._db.read() as conn:
             at: float | None = conn.execute(
-                "SELECT min(parked_until_at) FROM flags WHERE state = 'parked'"
+                f"SELECT min(parked_until_at) FROM flags WHERE {_OPEN} AND state = 'parked'"
             ).fetchone()[0]
         return at
 
@@ -154,7 +160,9 @@ class People:
                 if interrupt_running(conn, item, why=f"stopped by {by}", now=now):
                     stopped.append(item)
                     hold_item(conn, item, now=now)
-                    self._events.add(conn, now=now, kind="pause", item_id=item, data={"by": by, "stopped": True})
+                    self._events.add(
+                        conn, now=now, kind="pause", item_id=item, data={"by": by, "stopped": True}
+                    )
         return stopped
 
     def retry(self, item_id: str, *, by: str, now: float) -> str:
@@ -165,7 +173,11 @@ class People:
         """
         with self._db.write(point="people.retry") as conn:
             item = _item_row(conn, item_id)
-            did = self._reopen(conn, item, now) if item["state"] != "open" else self._retry_open(conn, item, by, now)
+            did = (
+                self._reopen(conn, item, now)
+                if item["state"] != "open"
+                else self._retry_open(conn, item, by, now)
+            )
             self._events.add(
                 conn, now=now, kind="retry", queue=item["queue"], item_id=item_id, data={"by": by, "did": did}
             )
@@ -181,7 +193,12 @@ class People:
                 raise Conflict(f"{item_id} is done; a finished item cannot be aborted")
             abort_item(conn, item, now=now)
             self._events.add(
-                conn, now=now, kind="abort", queue=item["queue"], item_id=item_id, data={"by": by, "reason": reason}
+                conn,
+                now=now,
+                kind="abort",
+                queue=item["queue"],
+                item_id=item_id,
+                data={"by": by, "reason": reason},
             )
         return True
 
@@ -222,7 +239,8 @@ class People:
         if conn.execute("SELECT 1 FROM leases WHERE item_id = ?", (item["id"],)).fetchone():
             raise Conflict(f"{item['id']} is running now; nothing to retry")
         flag = conn.execute(
-            "SELECT * FROM flags WHERE item_id = ? AND state IN ('waiting', 'parked') ORDER BY seq LIMIT 1", (item["id"],)
+            "SELECT * FROM flags WHERE item_id = ? AND state IN ('waiting', 'parked') ORDER BY seq LIMIT 1",
+            (item["id"],),
         ).fetchone()
         if flag is not None and flag["cause"] == "decision":
             raise Conflict(
@@ -274,7 +292,9 @@ def hold_item(conn: sqlite3.Connection, item_id: str, *, now: float) -> bool:
 
 def abort_item(conn: sqlite3.Connection, item: sqlite3.Row, *, now: float) -> None:
     """End an open item without a result, inside a transaction."""
-    for row in conn.execute("DELETE FROM leases WHERE item_id = ? RETURNING session_id", (item["id"],)).fetchall():
+    for row in conn.execute(
+        "DELETE FROM leases WHERE item_id = ? RETURNING session_id", (item["id"],)
+    ).fetchall():
         end_session(conn, row["session_id"], outcome="conflict", cause="aborted", now=now)
     conn.execute(
         "UPDATE nodes SET state = 'abandoned', waits_for = NULL, version = version + 1, changed_at = ? "
@@ -354,7 +374,7 @@ def _open_flag(conn: sqlite3.Connection, flag_id: str) -> sqlite3.Row:
     row = _flag_row(conn, flag_id)
     if row["state"] == "resolved":
         raise AlreadyResolved(
-            f"{flag_id} was already resolved by {row['resolved_by']}", 
+            f"{flag_id} was already resolved by {row['resolved_by']}",
         )  # the caller words time and answer from ``flag``
     if row["state"] == "withdrawn":
         raise Conflict(f"{flag_id} was withdrawn: its item {row['item_id']} ended")

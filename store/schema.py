@@ -27,7 +27,7 @@ CREATE TABLE commits (
 INSERT INTO commits VALUES (1, 0);
 
 CREATE TABLE items (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    seq INTEGER PRIMARY KEY,
     id TEXT NOT NULL UNIQUE,
     queue TEXT NOT NULL CHECK (queue <> ''),
     key TEXT NOT NULL CHECK (key <> ''),
@@ -84,7 +84,7 @@ CREATE TABLE revisions (
 ) WITHOUT ROWID;
 
 CREATE TABLE nodes (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    seq INTEGER PRIMARY KEY,
     id TEXT NOT NULL UNIQUE,
     item_id TEXT NOT NULL REFERENCES items (id),
     queue TEXT NOT NULL,
@@ -107,7 +107,6 @@ CREATE TABLE nodes (
     failures INTEGER NOT NULL DEFAULT 0 CHECK (failures >= 0),
     reentrant INTEGER NOT NULL DEFAULT 1 CHECK (reentrant IN (0, 1)),
     reuse_key TEXT,
-    premises TEXT,
     result TEXT,
     created_at REAL NOT NULL,
     changed_at REAL NOT NULL,
@@ -120,8 +119,7 @@ CREATE INDEX nodes_ready ON nodes (queue, priority DESC, seq)
     WHERE state = 'pending' AND not_before_at IS NULL AND held = 0 AND kind <> 'human';
 CREATE INDEX nodes_asleep ON nodes (not_before_at)
     WHERE state = 'pending' AND not_before_at IS NOT NULL AND held = 0 AND kind <> 'human';
-CREATE INDEX nodes_live ON nodes (state, queue)
-    WHERE state IN ('pending', 'running', 'blocked', 'failed');
+CREATE INDEX nodes_live ON nodes (state, queue, item_id) WHERE state IN ('running', 'blocked', 'failed');
 CREATE INDEX nodes_of_item ON nodes (item_id);
 CREATE INDEX nodes_crashed ON nodes (queue, crashes) WHERE crashes > 0;
 
@@ -136,17 +134,16 @@ CREATE TABLE leases (
     node_id TEXT PRIMARY KEY,
     item_id TEXT NOT NULL,
     session_id INTEGER NOT NULL,
-    token TEXT NOT NULL UNIQUE,
+    token TEXT NOT NULL,
     owner TEXT NOT NULL,
     daemon TEXT NOT NULL DEFAULT '',
     expires_at REAL NOT NULL,
     heartbeat_at REAL NOT NULL,
     deadline_at REAL
 ) WITHOUT ROWID;
-CREATE INDEX leases_by_expiry ON leases (expires_at);
 
 CREATE TABLE sessions (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    id INTEGER PRIMARY KEY,
     item_id TEXT NOT NULL,
     node_id TEXT NOT NULL,
     queue TEXT NOT NULL,
@@ -169,20 +166,20 @@ CREATE TABLE sessions (
 );
 CREATE INDEX sessions_by_item ON sessions (item_id, id);
 CREATE INDEX sessions_failed ON sessions (outcome)
-    WHERE outcome IN ('failed', 'crashed', 'conflict', 'running');
+    WHERE outcome IN ('failed', 'crashed', 'conflict');
 
 CREATE TABLE decisions (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
     node_id TEXT NOT NULL,
+    reuse_key TEXT NOT NULL,
     item_id TEXT NOT NULL,
     session_id INTEGER,
-    reuse_key TEXT NOT NULL,
     kind TEXT NOT NULL,
     decided_by TEXT NOT NULL CHECK (decided_by IN ('code', 'model', 'person')),
     body TEXT NOT NULL,
+    premises TEXT NOT NULL DEFAULT '{}',
     at REAL NOT NULL,
-    UNIQUE (node_id, reuse_key)
-);
+    PRIMARY KEY (item_id, node_id, reuse_key)
+) WITHOUT ROWID;
 
 CREATE TABLE effects (
     key TEXT PRIMARY KEY,
@@ -201,7 +198,7 @@ CREATE TABLE effects (
 CREATE INDEX effects_of_item ON effects (item_id);
 
 CREATE TABLE flags (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    seq INTEGER PRIMARY KEY,
     id TEXT NOT NULL UNIQUE,
     item_id TEXT NOT NULL,
     node_id TEXT NOT NULL,
@@ -230,7 +227,7 @@ CREATE INDEX flags_waiting ON flags (queue, waiting_since_at) WHERE state IN ('w
 CREATE INDEX flags_of_item ON flags (item_id);
 
 CREATE TABLE notes (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    id INTEGER PRIMARY KEY,
     queue TEXT NOT NULL,
     item_id TEXT NOT NULL,
     node_id TEXT NOT NULL,
@@ -247,7 +244,7 @@ CREATE INDEX notes_live ON notes (queue, id) WHERE dropped_at IS NULL;
 CREATE INDEX notes_of_item ON notes (item_id, id);
 
 CREATE TABLE conclusions (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    id INTEGER PRIMARY KEY,
     queue TEXT NOT NULL,
     item_id TEXT NOT NULL,
     node_id TEXT NOT NULL,
@@ -260,7 +257,7 @@ CREATE TABLE conclusions (
 CREATE INDEX conclusions_of_item ON conclusions (item_id, id);
 
 CREATE TABLE episodes (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    id INTEGER PRIMARY KEY,
     queue TEXT NOT NULL,
     item_id TEXT NOT NULL,
     node_id TEXT NOT NULL,
@@ -280,7 +277,7 @@ CREATE TABLE episodes (
 CREATE INDEX episodes_of_item ON episodes (item_id, id);
 
 CREATE TABLE facts (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    id INTEGER PRIMARY KEY,
     queue TEXT NOT NULL,
     text TEXT NOT NULL CHECK (text <> ''),
     source TEXT NOT NULL,
@@ -294,7 +291,7 @@ CREATE TABLE facts (
 
 -- the constraints of queues (from the operator's file) and of items (handed in), each an object of its own
 CREATE TABLE constraints (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    id INTEGER PRIMARY KEY,
     queue TEXT NOT NULL,
     item_id TEXT NOT NULL DEFAULT '',
     text TEXT NOT NULL CHECK (text <> ''),
@@ -308,7 +305,7 @@ CREATE TABLE constraints (
 CREATE INDEX constraints_live ON constraints (queue, item_id, position) WHERE removed_at IS NULL;
 
 CREATE TABLE sources (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    id INTEGER PRIMARY KEY,
     queue TEXT NOT NULL,
     path TEXT NOT NULL,
     digest TEXT NOT NULL,
@@ -321,7 +318,7 @@ CREATE TABLE sources (
 );
 
 CREATE TABLE passages (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    id INTEGER PRIMARY KEY,
     queue TEXT NOT NULL,
     source_id INTEGER NOT NULL REFERENCES sources (id),
     ref TEXT NOT NULL,
@@ -345,7 +342,6 @@ CREATE TABLE shown (
 ) WITHOUT ROWID;
 
 CREATE TABLE papers (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
     item_id TEXT NOT NULL,
     kind TEXT NOT NULL CHECK (kind IN ('answer', 'waiting')),
     about TEXT NOT NULL,
@@ -353,13 +349,13 @@ CREATE TABLE papers (
     path TEXT,
     digest TEXT,
     at REAL NOT NULL,
-    UNIQUE (item_id, kind, about),
+    PRIMARY KEY (item_id, kind, about),
     CHECK (state <> 'written' OR path IS NOT NULL)
-);
+) WITHOUT ROWID;
 CREATE INDEX papers_due ON papers (state) WHERE state IN ('due', 'unwanted');
 
 CREATE TABLE events (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    id INTEGER PRIMARY KEY,
     at REAL NOT NULL,
     kind TEXT NOT NULL,
     queue TEXT,

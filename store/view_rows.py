@@ -6,6 +6,8 @@ import json
 import sqlite3
 from typing import Any
 
+STEP_FIELDS = ("name", "decided_by", "what", "ms")
+
 
 def flag_dict(row: sqlite3.Row, now: float) -> dict[str, Any]:
     """A flag as verbs print it: its first question on top, every question with its options.
@@ -72,7 +74,8 @@ def event_dict(row: sqlite3.Row) -> dict[str, Any]:
 
 def session_dict(row: sqlite3.Row) -> dict[str, Any]:
     """A session with its steps as objects."""
-    return {**dict(row), "steps": parsed(row["steps"], [])}
+    steps = [dict(zip(STEP_FIELDS, step, strict=False)) for step in parsed(row["steps"], [])]
+    return {**dict(row), "steps": steps}
 
 
 def conclusion_dict(row: sqlite3.Row) -> dict[str, Any]:

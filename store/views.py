@@ -69,7 +69,10 @@ class Views:
         where: list[str] = []
         if queue is not None:
             where.append("i.queue = :queue")
-        if state in ("done", "aborted"):  # found in an index alone, however rare; only the page's rows are read
+        if state in (
+            "done",
+            "aborted",
+        ):  # found in an index alone, however rare; only the page's rows are read
             where = [
                 "i.seq IN (SELECT seq FROM items WHERE state = :state AND queue IN (SELECT value FROM json_each(:queues)) "
                 "ORDER BY +seq DESC LIMIT :limit)"
@@ -140,7 +143,7 @@ class Views:
                 item_id,
             )
             out["files"] = _dicts(
-                conn, "SELECT kind, about, state, path FROM papers WHERE item_id = ? ORDER BY id", item_id
+                conn, "SELECT kind, about, state, path FROM papers WHERE item_id = ? ORDER BY at", item_id
             )
         return out
 
@@ -154,7 +157,9 @@ class Views:
                 (queue,) if queue else (),
             ).fetchall()
         flags = [flag_dict(row, now) for row in rows]
-        return sorted(flags, key=lambda flag: (flag["state"] == "parked", flag["parked_until_at"] or flag["asked_at"]))
+        return sorted(
+            flags, key=lambda flag: (flag["state"] == "parked", flag["parked_until_at"] or flag["asked_at"])
+        )
 
     def flag(self, flag_id: str, *, now: float) -> dict[str, Any]:
         """One flag whole, with its item's title, origin and constraints. Raises NotFound."""
@@ -227,7 +232,8 @@ class Views:
                 "SELECT by, at FROM paused_queues WHERE queue = ?", (item["queue"],)
             ).fetchone()
             held = conn.execute(
-                "SELECT at, data FROM events WHERE item_id = ? AND kind = 'pause' ORDER BY id DESC LIMIT 1", (item_id,)
+                "SELECT at, data FROM events WHERE item_id = ? AND kind = 'pause' ORDER BY id DESC LIMIT 1",
+                (item_id,),
             ).fetchone()
             ahead = 0 if node is None else _ahead(conn, item["queue"], node)
         return {
@@ -240,7 +246,9 @@ class Views:
             "node": None if node is None else dict(node),
             "lease": None if lease is None else dict(lease),
             "queue_paused": None if queue_paused is None else dict(queue_paused),
-            "paused": None if held is None or not item["paused"] else {**parsed(held["data"], {}), "at": held["at"]},
+            "paused": None
+            if held is None or not item["paused"]
+            else {**parsed(held["data"], {}), "at": held["at"]},
             "ahead": ahead,
         }
 
@@ -268,7 +276,7 @@ class Views:
                 ),
                 "files": _column(
                     conn,
-                    "SELECT path FROM papers WHERE item_id = ? AND kind = 'waiting' AND state = 'written' ORDER BY id",
+                    "SELECT path FROM papers WHERE item_id = ? AND kind = 'waiting' AND state = 'written' ORDER BY at",
                     item_id,
                 ),
             }
@@ -309,7 +317,10 @@ def _queue_constraints(conn: sqlite3.Connection, queue: str) -> list[dict[str, A
         "ORDER BY position",
         (queue,),
     )
-    return [{"id": f"k-{row['id']}", "text": row["text"], "kind": row["kind"], "author": row["author"]} for row in rows]
+    return [
+        {"id": f"k-{row['id']}", "text": row["text"], "kind": row["kind"], "author": row["author"]}
+        for row in rows
+    ]
 
 
 def _ahead(conn: sqlite3.Connection, queue: str, node: sqlite3.Row) -> int:
@@ -329,8 +340,8 @@ def _told(conn: sqlite3.Connection, event: dict[str, Any]) -> dict[str, Any]:
         row = conn.execute("SELECT * FROM sessions WHERE id = ?", (event["session_id"],)).fetchone()
         session = None if row is None else session_dict(row)
         chosen = conn.execute(
-            "SELECT kind, decided_by, body FROM decisions WHERE node_id = ? AND session_id = ?",
-            (row["node_id"] if row else "", event["session_id"]),
+            "SELECT kind, decided_by, body FROM decisions WHERE item_id = ? AND session_id = ?",
+            (event["item_id"], event["session_id"]),
         ).fetchone()
         decision = None if chosen is None else {**dict(chosen), "body": parsed(chosen["body"], {})}
     return {**event, "session": session, "decision": decision}

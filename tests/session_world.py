@@ -108,7 +108,7 @@ class World:
             daemon="d",
             trigger="test",
             now=self.now,
-            lease_s=60,
+            lease_s=660,
             deadline_s=600,
         )
 

@@ -220,8 +220,8 @@ class StoreConformance:
         hand(store)
         held = claim(store)
         store.checkpoints.commit(held, answered(), now=NOW)
-        assert store.checkpoints.stored_decision(held.node_id, "k")["body"] == ANSWER
-        assert store.checkpoints.stored_decision(held.node_id, "other") is None
+        assert store.checkpoints.stored_decision(held.item_id, held.node_id, "k")["body"] == ANSWER
+        assert store.checkpoints.stored_decision(held.item_id, held.node_id, "other") is None
 
     def test_a_parked_item_is_shown_parked_and_wakes_at_its_time(self, store):
         item = hand(store)

@@ -48,7 +48,7 @@ def test_hot_reads_use_their_index(store):
         "AND kind <> 'human' ORDER BY priority DESC, seq LIMIT 1": "nodes_ready",
         "SELECT 1 FROM nodes WHERE state = 'pending' AND not_before_at IS NOT NULL AND held = 0 AND kind <> 'human' "
         "AND not_before_at <= 5": "nodes_asleep",
-        "SELECT min(expires_at) FROM leases": "leases_by_expiry",
+        "SELECT item_id FROM nodes WHERE state IN ('running', 'blocked', 'failed')": "nodes_live",
         "SELECT min(waiting_since_at) FROM flags WHERE state IN ('waiting', 'parked') AND queue = 'q'": "flags_waiting",
     }
     with store.db.read() as conn:

@@ -1,0 +1,195 @@
+"""The engine: durable sessions a second, against raw commits of five rows in the same run.
+
+    python benchmarks/engine.py [--sessions 1000] [--rounds 5] [--behind 100000]
+
+A real worker process runs whole sessions with an instant decider (no passages, episodes or lessons; outbox on). The raw reference
+is one connection that commits five rows at a time with synchronous=FULL on the same disk, in turn with it. Syncs are
+counted by the kernel (strace), bytes are the growth of store and log.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import multiprocessing
+import shutil
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from sessions.config import DaemonLimits, QueuePolicy
+from sessions.decider import Reply
+from sessions.link import Link
+from sessions.plan import Plan
+from sessions.worker import drain
+from store.intake import Handed
+from store.opening import prepare
+from store.sqlite import open_store
+
+REPLY = Reply(json.dumps({"decision": "answer", "reason": "it is so", "text": "forty-two"}))
+
+
+class Instant:
+    """Decides in no time."""
+
+    kind = "extractive"
+    decided_by = "code"
+    must_cite = False
+
+    def decide(self, request, *, timeout_s):
+        return REPLY
+
+
+NUMBERS = itertools.count()
+
+
+def fill(store, count, *, now):
+    names = [f"question {next(NUMBERS)}" for _ in range(count)]
+    for start in range(0, count, 1000):
+        batch = [Handed("q", name, "cli", title=name, name=name) for name in names[start : start + 1000]]
+        store.intake.hand_in(batch, now=now, caps={"q": 10**9})
+
+
+def finish_all(store, now):
+    """Make everything that is there old, done work."""
+    with store.db.write(point="intake") as conn:
+        conn.execute("UPDATE nodes SET state = 'succeeded', result = '{}' WHERE state = 'pending'")
+        conn.execute(
+            "UPDATE items SET state = 'done', result = '{}', finished_at = ? WHERE state = 'open'", (now,)
+        )
+
+
+def work(folder: str, queue) -> None:
+    state = Path(folder) / "state"
+    policy = QueuePolicy(decider="x", outbox=Path(folder) / "outbox")
+    plan = Plan(
+        state_dir=state, folder=Path(folder), limits=DaemonLimits(), queues={"q": policy}, deciders={}
+    )
+    store = open_store(state)
+    link, other = Link.pair()
+    other.setblocking(False)
+    import threading
+
+    def swallow():
+        other.setblocking(True)
+        while other.recv(65536):
+            pass
+
+    threading.Thread(target=swallow, daemon=True).start()
+    started = time.perf_counter()
+    done = drain(plan, store, link, deciders={"x": Instant()})
+    queue.put((done, time.perf_counter() - started))
+    store.close()
+
+
+def sessions_per_s(folder: Path, count: int) -> float:
+    store = open_store(folder / "state")
+    fill(store, count, now=time.time())
+    store.close()
+    queue = multiprocessing.get_context("fork").Queue()
+    child = multiprocessing.get_context("fork").Process(target=work, args=(str(folder), queue))
+    child.start()
+    done, seconds = queue.get(timeout=600)
+    child.join()
+    assert done == count, (done, count)
+    return done / seconds
+
+
+def raw_per_s(folder: Path, count: int) -> float:
+    path = folder / "raw.db"
+    conn = sqlite3.connect(path, isolation_level=None)
+    conn.execute("PRAGMA journal_mode=WAL")
+    conn.execute("PRAGMA synchronous=FULL")
+    conn.execute("CREATE TABLE IF NOT EXISTS t (id INTEGER PRIMARY KEY, body TEXT)")
+    started = time.perf_counter()
+    for _ in range(count):
+        conn.execute("BEGIN IMMEDIATE")
+        conn.executemany("INSERT INTO t (body) VALUES (?)", [("x" * 200,)] * 5)
+        conn.execute("COMMIT")
+    took = time.perf_counter() - started
+    conn.close()
+    return count / took
+
+
+def syncs_and_bytes(count: int) -> tuple[float, float]:
+    """Syncs and bytes a session, from a worker of its own under strace."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        prepare(folder / "state")
+        store = open_store(folder / "state")
+        fill(store, count, now=time.time())
+        store.db.shrink_wal()
+        before = sum(p.stat().st_size for p in (folder / "state").glob("shiftwork.db*"))
+        store.close()
+        trace = folder / "trace"
+        subprocess.run(
+            ["strace", "-f", "-e", "trace=fsync,fdatasync,pwrite64", "-y", "-o", str(trace), sys.executable, __file__, "--work", name],
+            check=True, capture_output=True,
+        )  # fmt: skip
+        lines = trace.read_text().splitlines()
+        syncs = sum(
+            1 for line in lines if ("fdatasync(" in line or "fsync(" in line) and "shiftwork.db" in line
+        )
+        written = sum(
+            int(line.rsplit("= ", 1)[1])
+            for line in lines
+            if "pwrite64(" in line and "shiftwork.db-wal" in line
+        )
+        store = open_store(folder / "state")
+        store.db.shrink_wal()
+        grown = sum(p.stat().st_size for p in (folder / "state").glob("shiftwork.db*")) - before
+        store.close()
+        return syncs / count, (written + grown) / count / 1024
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--sessions", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--behind", type=int, default=100_000)
+    parser.add_argument("--work")
+    options = parser.parse_args()
+    if options.work:
+        import queue as queues
+
+        work(options.work, queues.Queue())
+        return 0
+    ratios, behind_ratios, rates = [], [], []
+    fresh, old = Path(tempfile.mkdtemp()), Path(tempfile.mkdtemp())
+    prepare(fresh / "state")
+    prepare(old / "state")
+    store = open_store(old / "state")
+    fill(store, options.behind, now=time.time())
+    finish_all(store, time.time())
+    store.close()
+    for number in range(options.rounds):
+        raw = raw_per_s(fresh, options.sessions)
+        rate = sessions_per_s(fresh, options.sessions)
+        raw_again = raw_per_s(fresh, options.sessions)
+        rate_old = sessions_per_s(old, options.sessions)
+        ratios.append(rate / raw)
+        behind_ratios.append(rate_old / raw_again)
+        rates.append(rate)
+        print(f"round {number + 1}: {rate:.0f} sessions/s ({rate / raw:.2f} of raw {raw:.0f}/s); "
+              f"with {options.behind} items behind {rate_old:.0f} ({rate_old / raw_again:.2f})", flush=True)  # fmt: skip
+    print(f"median: {statistics.median(rates):.0f} sessions/s, {statistics.median(ratios):.2f} of raw five-row commits, "
+          f"{statistics.median(behind_ratios):.2f} with {options.behind} items behind")  # fmt: skip
+    if shutil.which("strace"):
+        syncs, kilobytes = syncs_and_bytes(300)
+        print(f"{syncs:.2f} syncs and {kilobytes:.0f} KB in store and log a session")
+    else:
+        print("syncs not counted: strace is not installed")
+    shutil.rmtree(fresh)
+    shutil.rmtree(old)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
