@@ -17,7 +17,6 @@ from store.errors import AlreadyResolved, Conflict, NotFound
 from store.events import Events
 from store.intake import insert_root, interrupt_running
 
-
 # the condition of the partial index on flags, word for word: old flags cost nothing
 _OPEN = "state IN ('waiting', 'parked')"
 

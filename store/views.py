@@ -28,6 +28,9 @@ SELECT a.key, a.severity, a.since_at, a.acked_by, a.acked_until_at, min(c.first_
 FROM alerts a LEFT JOIN alert_channels c ON c.alert_key = a.key AND c.episode = a.episode
 WHERE a.state = 'firing' GROUP BY a.key ORDER BY a.since_at
 """
+# found in an index alone, however rare; only the rows of the page are read
+_OF_STATE = """i.seq IN (SELECT seq FROM items WHERE state = :state
+    AND queue IN (SELECT value FROM json_each(:queues)) ORDER BY +seq DESC LIMIT :limit)"""
 
 
 class Views:
@@ -69,14 +72,8 @@ class Views:
         where: list[str] = []
         if queue is not None:
             where.append("i.queue = :queue")
-        if state in (
-            "done",
-            "aborted",
-        ):  # found in an index alone, however rare; only the page's rows are read
-            where = [
-                "i.seq IN (SELECT seq FROM items WHERE state = :state AND queue IN (SELECT value FROM json_each(:queues)) "
-                "ORDER BY +seq DESC LIMIT :limit)"
-            ]
+        if state in ("done", "aborted"):
+            where = [_OF_STATE]
         elif state is not None:
             where.append("i.state = 'open' AND s.shown = :state")
             if state != "queued":
