@@ -120,6 +120,18 @@ def test_bytes_that_come_after_the_file_was_taken_are_a_new_item(world):
     assert world.tree() == ["archive/a.md"]
 
 
+def test_a_restart_does_not_forget_a_writer_that_goes_on(world):
+    now = time.time()
+    with world.drop("a.md", "half ").open("a") as out:
+        world.scan(now)
+        world.scan(now + 5)
+        world.restarted()
+        out.write("and half\n")
+    for second in range(8, 20, 2):
+        world.scan(now + second)
+    assert [body for _, body in world.items()] == ["half ", "half and half\n"]
+
+
 def test_bytes_that_come_later_to_a_file_with_a_key_are_a_revision(world):
     now = time.time()
     with world.drop("a.md", "+++\nkey = 'k'\n+++\nhalf ").open("a") as out:

@@ -2,15 +2,18 @@
 
 Where a lease showed that nobody had the file open once it lay in ``.work``, there is nothing to watch. The others are
 looked at for an hour, less and less often; what grew, and then stayed the same, is handed in again: as a revision if
-it has a key, as a new item if not.
+it has a key, as a new item if not. The list is kept beside the store (``state/late/QUEUE``), written when a file
+joins it, so that a restart in that hour forgets nothing.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from store import files
 from store.errors import NameTaken
 from triggers.inbox import moves
 from triggers.inbox.claim import LATE, Bench, Claimed
@@ -25,10 +28,34 @@ MOST = 1000
 """So many archived files are watched at most; the oldest are let go first."""
 
 
-def watch(memory: InboxMemory, read: Read, archived: Path, *, now: float) -> None:
-    """Remember an archived file whose writer may go on."""
-    if not read.content.late:
+def recall(memory: InboxMemory, note: Path, *, now: float) -> None:
+    """Take up the list of an earlier process, once."""
+    if memory.recalled:
         return
+    memory.recalled = True
+    try:
+        rows = json.loads(note.read_bytes().decode("utf-8", "surrogateescape"))
+        known = [
+            LateFile(Path(path), file, Look(*look), check_at=now, wait_s=FIRST_WAIT_S, until_at=until_at)
+            for path, file, look, until_at in rows
+        ]
+    except (OSError, ValueError, TypeError):
+        return
+    memory.late += [one for one in known if now < one.until_at <= now + WATCH_FOR_S]
+
+
+def remember(memory: InboxMemory, note: Path) -> None:
+    """Write the list down. Raises OSError."""
+    rows = [[str(one.path), one.file, one.look, one.until_at] for one in memory.late]
+    note.parent.mkdir(exist_ok=True)
+    data = json.dumps(rows, ensure_ascii=False).encode("utf-8", "surrogateescape")
+    files.replace_own(note, data, point="inbox.mark")
+
+
+def watch(memory: InboxMemory, read: Read, archived: Path, *, now: float) -> bool:
+    """Watch an archived file whose writer may go on; whether it is one."""
+    if not read.content.late:
+        return False
     memory.late.append(
         LateFile(
             path=archived,
@@ -40,6 +67,7 @@ def watch(memory: InboxMemory, read: Read, archived: Path, *, now: float) -> Non
         )
     )
     del memory.late[:-MOST]
+    return True
 
 
 def due(memory: InboxMemory) -> list[float]:

@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from store.errors import CapReached, InputRefused, NameTaken, StoreBusy
 from store.intake import Taken
@@ -81,6 +82,7 @@ class _Scan:
     kept: int = 0
     closed: str = ""
     trouble: str = ""
+    watched_late: bool = False
 
     def run(self) -> ScanReport:
         if self.now < self.memory.resume_at <= self.now + BACKOFF_S:
@@ -96,6 +98,8 @@ class _Scan:
             else:
                 self.memory.place = found
                 listing = self._settle_all()
+                if self.watched_late:
+                    late.remember(self.memory, self._late_note)
                 problems.settle("missing", now=self.now)
                 problems.settle("unusable", now=self.now)
                 problems.tell("permission", self.closed, now=self.now)
@@ -111,6 +115,10 @@ class _Scan:
         self.said += problems.said
         return self._report(listing, missing)
 
+    @property
+    def _late_note(self) -> Path:
+        return self.store.db.state_dir / "late" / self.spec.queue
+
     def _settle_all(self) -> walk.Listing:
         with Bench(self.spec.folder) as bench:
             if bench.open(create=False):
@@ -120,6 +128,7 @@ class _Scan:
                 folder, why = listing.closed[0]
                 self.closed = f"{shown(folder)}: {why}"
             take, refuse = self._judge_all(listing)
+            late.recall(self.memory, self._late_note, now=self.now)
             again = late.changed(self.memory, now=self.now)
             self.due += late.due(self.memory)
             if not (take or refuse or again):
@@ -210,7 +219,7 @@ class _Scan:
             good, bad = self._read_all(bench, claimed)
             for one, taken in self._hand_in(good):
                 archived = bench.archive(one.claimed, taken, stamp=_stamp(self.now))
-                late.watch(self.memory, one, archived, now=self.now)
+                self.watched_late |= late.watch(self.memory, one, archived, now=self.now)
                 self.taken.append(TakenFile(one.claimed.file, taken, archived))
                 self.memory.seen.pop(one.claimed.file, None)
             self._refuse(bench, bad)

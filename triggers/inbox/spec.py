@@ -94,6 +94,7 @@ class InboxMemory:
     seen: dict[str, Seen] = field(default_factory=dict)
     late: list[LateFile] = field(default_factory=list)
     problems: dict[str, str] = field(default_factory=dict)  # kind → what was raised; "": known to be over
+    recalled: bool = False  # whether ``late`` holds what an earlier process left
     resume_at: float = 0.0
     said: str = ""
     place: Place | None = None
