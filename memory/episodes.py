@@ -68,7 +68,8 @@ def accept(lessons: Iterable[Mapping[str, Any]], *, loaded: Loaded, context: Con
 
 def sift(lessons: Iterable[Mapping[str, Any]], *, loaded: Loaded, context: Context) -> Sifted:
     """Judge the lessons of a decision made in this context."""
-    recalled = [_Said(text) for text in context.recalled]
+    lessons = list(lessons)
+    recalled = [_Said(text) for text in context.recalled] if lessons else []
     kept: dict[str, Lesson] = {}
     refused = []
     for one in lessons:

@@ -20,10 +20,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from memory.sources import SourceWatch
-
 from memory import context as contexts
 from memory import notes as compaction
+from memory.sources import SourceWatch
 from sessions import apply as edits
 from sessions.config import DaemonLimits, QueuePolicy
 from sessions.decider import Decider, DeciderFailure

@@ -10,6 +10,7 @@ import errno
 import os
 import tempfile
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 from store.errors import NameTaken
@@ -116,7 +117,9 @@ def _rename_exclusive(src: str, dst: str) -> None:
     raise OSError(code, os.strerror(code), src, None, dst)
 
 
+@cache
 def _umask() -> int:
+    """This process's umask, without changing it even for a moment."""
     with open("/proc/self/status", encoding="ascii", errors="replace") as status:
         for line in status:
             if line.startswith("Umask:"):
