@@ -1,8 +1,10 @@
 """Which notes leave when a node is finished. Code alone decides; a note is kept word for word or dropped.
 
+A queue shares conclusions and rejected paths. Stages and questions are their item's own and leave when it is finished.
+
     stays     whatever its age: pinned notes; of an open item its conclusions, its newest stage, its open questions
     folds     rejected paths: over a cap the oldest become one counted line
-    leaves    oldest first, over a cap: overtaken stages, then what finished items left behind
+    leaves    oldest first, over a cap: overtaken stages, then what finished items came to
 
 Two caps in count and in characters: what one open item holds, and what the queue holds of finished items and of
 rejected paths together. What stays is not held against the queue: an item that waits for a person for a week must not
@@ -31,6 +33,7 @@ def compact(
     """
     per_item = notes_max if per_item_max is None else per_item_max
     settled = _Settled(notes)
+    settled.drop_finished(notes)
     for own in _by_item(notes).values():
         settled.shrink(own, most=per_item, chars=notes_chars)
     settled.shrink(
@@ -68,6 +71,12 @@ class _Settled:
         rejected = [note for note in notes if note.kind == "rejected" and not note.pinned]
         self._counted = next((note for note in rejected if note.merged > 1), None)
         self._count = self._counted.merged if self._counted else 1
+
+    def drop_finished(self, notes: Sequence[NoteRow]) -> None:
+        """What only the item itself needed goes with it."""
+        for note in notes:
+            if note.kind in ("stage", "question") and not note.cited and not note.pinned:
+                self._drop(note)
 
     def shrink(self, notes: Sequence[NoteRow], *, most: int, chars: int) -> None:
         """Let notes go until these fit, or only what stays is left."""

@@ -68,7 +68,7 @@ def recall(store: SqliteStore, loaded: Loaded, limits: Limits, *, now: float) ->
 
 def _recall(store: SqliteStore, loaded: Loaded, limits: Limits, now: float) -> Recalled:
     memory = store.memory
-    notes = _notes(memory.notes(loaded.queue), loaded.item_id, limits)
+    notes = _notes(memory.notes(loaded.queue, loaded.item_id), loaded.item_id, limits)
     conclusions = _newest(memory.conclusions(loaded.item_id), limits)
     with store.search.view(loaded.queue, ("episode", "passage")) as view:
         searchable = view.docs > 0
@@ -90,12 +90,7 @@ def _notes(live: Sequence[NoteRow], item_id: str, limits: Limits) -> list[NoteRo
     """The notes this item is shown, oldest first: its own, what is pinned, and what other items came to."""
     stages = newest_stages(live)
     own = [note for note in live if note.item_id == item_id]
-    others = [
-        note
-        for note in live
-        if note.item_id != item_id
-        and (note.pinned or not note.cited or note.kind in ("conclusion", "rejected"))
-    ]
+    others = [note for note in live if note.item_id != item_id]
     first = [note for note in reversed(own) if stays(note, stages)]
     first += [note for note in reversed(others) if note.pinned]
     rest = [note for note in reversed(own) if not stays(note, stages)]

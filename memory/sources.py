@@ -27,7 +27,7 @@ from store.memory import NewPassage, SourceChange, SourceRow
 from store.sqlite import SqliteStore
 from store.text import shown
 
-MAX_BYTES: Final = 2 << 20
+MAX_BYTES: Final = 1 << 20
 """A larger file is no document; it is left out, and said so."""
 
 PASSAGES_A_COMMIT: Final = 256

@@ -142,10 +142,10 @@ class Memory:
 
     # notes, conclusions, episodes
 
-    def notes(self, queue: str) -> list[NoteRow]:
-        """The queue's live notes, oldest first."""
+    def notes(self, queue: str, item_id: str = "") -> list[NoteRow]:
+        """Live notes, oldest first: the conclusions and rejected paths of the queue, and all of this item's."""
         with self._db.read() as conn:
-            return _live_notes(conn, queue)
+            return _live_notes(conn, queue, item_id)
 
     def past_notes(self, queue: str, *, limit: int) -> list[NoteRow]:
         """The queue's notes, newest first, those that compaction took out included: what leaves stays findable."""
@@ -213,7 +213,7 @@ class Memory:
         if outcome.lessons:
             fold_if_due(conn)
         if compact is not None and outcome.notes:
-            for note_id, text in compact(_live_notes(conn, claim.queue)):
+            for note_id, text in compact(_live_notes(conn, claim.queue, claim.item_id)):
                 if text is None:
                     conn.execute("UPDATE notes SET dropped_at = ? WHERE id = ?", (now, note_id))
                 else:
@@ -401,9 +401,13 @@ _NOTES = (
 )
 
 
-def _live_notes(conn: sqlite3.Connection, queue: str) -> list[NoteRow]:
+def _live_notes(conn: sqlite3.Connection, queue: str, item_id: str) -> list[NoteRow]:
+    """Read from two narrow indexes: thousands of items that wait, each with its question, cost a session nothing."""
+    shared = "n.dropped_at IS NULL AND n.kind IN ('conclusion', 'rejected')"
     rows = conn.execute(
-        f"{_NOTES} WHERE n.queue = ? AND n.dropped_at IS NULL ORDER BY n.id", (queue,)
+        f"{_NOTES} WHERE n.queue = ? AND {shared} UNION ALL {_NOTES} WHERE n.item_id = ? "
+        "AND n.dropped_at IS NULL AND n.kind NOT IN ('conclusion', 'rejected') ORDER BY n.id",
+        (queue, item_id),
     ).fetchall()
     return [_note(row) for row in rows]
 

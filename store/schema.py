@@ -240,7 +240,8 @@ CREATE TABLE notes (
     at REAL NOT NULL,
     dropped_at REAL
 );
-CREATE INDEX notes_live ON notes (queue, id) WHERE dropped_at IS NULL;
+-- what a queue shares; questions and stages are read with their own item alone
+CREATE INDEX notes_shared ON notes (queue, id) WHERE dropped_at IS NULL AND kind IN ('conclusion', 'rejected');
 CREATE INDEX notes_of_item ON notes (item_id, id);
 
 CREATE TABLE conclusions (

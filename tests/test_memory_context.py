@@ -398,7 +398,7 @@ def test_other_items_open_questions_and_stages_are_their_own(store):
     finish(store, held[0], kind="parked", not_before=NOW + 9e6, parked=True, notes_=notes)
     finish(store, held[1], notes_=[Note("stage", "finished")])
     built = build(store, held[2])
-    assert [one["text"] for one in built.request["notes"]] == ["it rains", "finished"]
+    assert [one["text"] for one in built.request["notes"]] == ["it rains"]
     assert [one["text"] for one in built.request["rejected"]] == ["sun"]
 
 

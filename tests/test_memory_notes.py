@@ -64,6 +64,11 @@ def test_an_overtaken_stage_leaves_before_anything_else():
     assert compact(notes, notes_max=1, notes_chars=4000) == [(2, None)]
 
 
+def test_stages_and_questions_of_a_finished_item_leave_with_it():
+    notes = [note(1, "stage"), note(2, "question"), note(3), note(4, "question", pinned=True)]
+    assert compact(notes, notes_max=20, notes_chars=4000) == [(1, None), (2, None)]
+
+
 def test_rejected_paths_become_one_counted_line_oldest_first():
     kept = after([note(n, "rejected") for n in range(1, 8)], most=3)
     assert [(one.id, one.merged) for one in kept] == [(1, 5), (6, 1), (7, 1)]
@@ -132,6 +137,11 @@ def test_what_is_left_is_verbatim_within_the_caps_and_settled(rows, most, chars)
     assert compact(kept, notes_max=most, notes_chars=chars) == []
 
 
+def plan_of(store, sql, *values):
+    with store.db.read() as conn:
+        return " ".join(row["detail"] for row in conn.execute(f"EXPLAIN QUERY PLAN {sql}", values))
+
+
 @pytest.fixture
 def store(tmp_path):
     one = new_store(tmp_path)
@@ -178,3 +188,24 @@ def test_what_leaves_the_notes_is_still_found_by_hand(store):
     found = lookup(store, "walrus 3", queues=["q"], limit=50, now=NOW)
     assert found[0].text == "the answer about walrus 3 is 21"
     assert len(found) == 30
+
+
+def test_thousands_of_items_that_wait_cost_a_session_no_reading(store):
+    hand(store, "mine")
+    mine = claim(store)
+    finish(store, mine, kind="parked", not_before=NOW, parked=True, notes_=[Note("question", "which?")])
+    asked = []
+    with store.db.write(point="checkpoint") as conn:
+        conn.executemany(
+            "INSERT INTO notes (queue, item_id, node_id, kind, text, at) VALUES ('q', ?, 'n', 'question', 'which?', 1)",
+            [(f"q-{n}",) for n in range(3000)],
+        )
+    with store.db.read() as conn:
+        conn.set_trace_callback(asked.append)
+        found = store.memory.notes("q", mine.item_id)
+        conn.set_trace_callback(None)
+    assert [one.text for one in found] == ["which?"]
+    plan = plan_of(store, next(one for one in asked if "FROM notes" in one))
+    assert "INDEX notes_shared" in plan
+    assert "INDEX notes_of_item" in plan
+    assert "SCAN" not in plan.replace("SCAN CONSTANT ROW", "")

@@ -124,7 +124,7 @@ def test_a_queue_without_patterns_keeps_no_sources(place):
         (b"caf\xe9\n", "not UTF-8 at byte 3"),
         (b"a\0b\n", "NUL at byte 1: not a text"),
         (b"  \n\n", "empty"),
-        (b"x" * (sources.MAX_BYTES + 1), "larger than 2 MiB"),
+        (b"x" * (sources.MAX_BYTES + 1), "larger than 1 MiB"),
     ],
 )
 def test_a_file_that_is_no_text_is_left_out_and_said_so_once(place, content, problem):
