@@ -33,8 +33,11 @@ MAX_BYTES: Final = 1 << 20
 PASSAGES_A_COMMIT: Final = 256
 """About how many passages one commit brings, so that it holds the write gate for tens of milliseconds."""
 
+CHEAP_LOOK_S: Final = 0.002
+"""A look that is quicker than this is taken before every session."""
+
 WATCH_SHARE: Final = 0.1
-"""At most about this share of a worker's time goes into looking at files."""
+"""Of looks that cost more, at most about this share of a worker's time."""
 
 _MARKDOWN: Final = (".md", ".markdown", ".mdx")
 _UNREADABLE: Final = "cannot be read"
@@ -81,14 +84,14 @@ class SourceWatch:
         if started_s < self._next_look_s and not full:
             return 0
         listing = find(self._globs)
-        count = 0
-        if full or listing != self._seen:
-            done = _refresh(store, self._queue, self._globs, self._base, listing, now=now, full=full)
-            count = done.changed + done.gone
-            self._seen = listing
         ended_s = time.monotonic()
-        self._next_look_s = ended_s + (ended_s - started_s) * (1 / WATCH_SHARE - 1)
-        return count
+        took_s = ended_s - started_s
+        self._next_look_s = ended_s + (took_s * (1 / WATCH_SHARE - 1) if took_s > CHEAP_LOOK_S else 0.0)
+        if listing == self._seen and not full:
+            return 0
+        done = _refresh(store, self._queue, self._globs, self._base, listing, now=now, full=full)
+        self._seen = listing
+        return done.changed + done.gone
 
 
 def refresh(

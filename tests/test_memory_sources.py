@@ -276,14 +276,24 @@ def test_the_watch_reads_the_store_only_when_something_moved(place):
     asked = []
     with store.db.read() as conn:
         conn.set_trace_callback(asked.append)
-    watch._next_look_s = 0.0
     assert watch.refresh(store, now=NOW) == 0
     assert [one for one in asked if one != "ROLLBACK"] == []
     write(folder, "docs/a.md", "changed\n")
-    watch._next_look_s = 0.0
     assert watch.refresh(store, now=NOW) == 1
     with store.db.read() as conn:
         conn.set_trace_callback(None)
+
+
+def test_looks_that_cost_much_are_taken_seldom(place, monkeypatch):
+    folder, store = place
+    write(folder, "docs/a.md")
+    monkeypatch.setattr(sources, "CHEAP_LOOK_S", 0.0)
+    monkeypatch.setattr(sources, "WATCH_SHARE", 1e-9)
+    watch = SourceWatch("q", patterns(folder), folder)
+    assert watch.refresh(store, now=NOW) == 1
+    write(folder, "docs/a.md", "changed\n")
+    assert watch.refresh(store, now=NOW) == 0
+    assert watch.refresh(store, now=NOW, full=True) == 1
 
 
 def test_many_files_come_in_short_commits(place):
@@ -344,7 +354,6 @@ def test_what_rested_on_a_changed_source_is_marked_stale_in_the_next_context(tmp
         assert world.item(first)["result"]["citations"] == ["docs/resolve.md#1"]
         world.doc("resolve.md", DOC.replace("command resolve", "command answer"))
         world.now += 3600
-        world.room.sources["q"]._next_look_s = 0.0
         world.hand("How do I resolve another flag?")
         world.session()
         assert world.item(first)["stale"] == "docs/resolve.md#1 changed"
