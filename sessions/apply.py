@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from store.text import first_line
 NOTE_CHARS = 300
 PARK_EXPIRES_S = 48 * 3600.0
 RAW_KEPT_CHARS = 4000
+TRY_AGAIN = "Try it again, or give this item up?"
 
 
 def edit(
@@ -50,7 +52,7 @@ def edit(
         )
     if isinstance(decision, Flag):
         return common._replace(kind="flagged", ask=_ask(claim, decision), why=decision.stuck)
-    return _parked(common, decision, now)
+    return _parked(common, decision)
 
 
 def failed(
@@ -99,6 +101,18 @@ def too_large(claim: Claim, chars: int, cap: int) -> Outcome:
     return Outcome(kind="denied", ask=ask, why=ask.stuck, log={"denied": "context_chars"})
 
 
+def expired(claim: Claim, expired_at: float) -> Outcome:
+    """A park whose end came and went while nothing could look at it: a person says whether it still matters."""
+    at = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(expired_at))
+    ask = _code_ask(
+        claim,
+        cause="expired",
+        stuck=f"it was parked and its time ran out at {at}: needs re-confirmation",
+        reason="nobody withdrew it",
+    )
+    return Outcome(kind="denied", ask=ask, why=ask.stuck, log={"denied": "park expired"})
+
+
 def unreadable(claim: Claim, what: str) -> Outcome:
     """The item's own rows cannot be read; the rest of the store goes on."""
     ask = _code_ask(
@@ -111,15 +125,15 @@ def unreadable(claim: Claim, what: str) -> Outcome:
     return Outcome(kind="denied", ask=ask, why=ask.stuck, log={"unreadable": what})
 
 
-def _parked(common: Outcome, decision: Park, now: float) -> Outcome:
+def _parked(common: Outcome, decision: Park) -> Outcome:
     until = decision.until.timestamp()
-    expires = decision.expires.timestamp() if decision.expires else max(until, now + PARK_EXPIRES_S)
+    expires = decision.expires.timestamp() if decision.expires else until + PARK_EXPIRES_S
     return common._replace(
         kind="parked",
         not_before=until,
         parked=True,
+        park_expires_at=expires,
         why=decision.reason,
-        premises={**(common.premises or {}), "park_expires_at": expires},
     )
 
 
@@ -139,7 +153,7 @@ def _code_ask(
     claim: Claim, *, cause: str, stuck: str, reason: str, evidence: Sequence[str] = (), recommended: int = 1
 ) -> Ask:
     question: Mapping[str, Any] = {
-        "question": "Try it again, or give this item up?",
+        "question": "Go on with it, or give this item up?" if cause == "expired" else TRY_AGAIN,
         "kind": "exception",
         "options": [
             {"label": "try again", "cost": "the same again if nothing changed", "does": "retry"},

@@ -167,6 +167,9 @@ def build_context(sitting: Sitting, loaded: Loaded) -> contexts.Context:
 def admit(sitting: Sitting, loaded: Loaded, context: contexts.Context) -> Outcome | None:
     """Caps before anything is spent: an outcome that asks a person, or None to go on."""
     policy, claim = sitting.policy, sitting.claim
+    if loaded.park_expires_at is not None and sitting.room.clock() > loaded.park_expires_at:
+        sitting.record.add("admit", "denied: the park expired")
+        return edits.expired(claim, loaded.park_expires_at)
     if loaded.decisions >= policy.max_decisions:
         sitting.record.add("admit", "denied: max_decisions")
         return edits.too_many_decisions(claim, loaded.decisions)

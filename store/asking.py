@@ -80,6 +80,7 @@ def ask_person(conn: sqlite3.Connection, ask: Ask, *, now: float) -> str:
     )
     conn.execute(
         "UPDATE nodes SET state = 'blocked', waits_for = ?, version = version + 1, not_before_at = NULL, parked = 0, "
+        "park_expires_at = NULL, "
         "changed_at = ?, why = ? WHERE id = ? AND state IN ('running', 'pending')",
         (human, now, f"asked {flag}", ask.about_node_id),
     )

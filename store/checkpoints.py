@@ -76,6 +76,7 @@ class Outcome(NamedTuple):
     ask: Ask | None = None
     not_before: float | None = None
     parked: bool = False
+    park_expires_at: float | None = None
     why: str = ""
     failed_call: bool = False
     notes: Sequence[Note] = ()
@@ -178,9 +179,11 @@ def _move_node(conn: sqlite3.Connection, claim: Claim, outcome: Outcome, now: fl
     else:
         done = conn.execute(
             "UPDATE nodes SET state = 'pending', version = version + 1, crashes = 0, "
-            "failures = CASE WHEN ? THEN failures + 1 ELSE 0 END, not_before_at = ?, parked = ?, why = ?, "
+            "failures = CASE WHEN ? THEN failures + 1 ELSE 0 END, not_before_at = ?, parked = ?, "
+            "park_expires_at = ?, why = ?, "
             f"held = (SELECT paused FROM items WHERE items.id = nodes.item_id), changed_at = ? {guard}",
-            (int(outcome.failed_call), outcome.not_before, int(outcome.parked), outcome.why, now,
+            (int(outcome.failed_call), outcome.not_before, int(outcome.parked),
+             outcome.park_expires_at, outcome.why, now,
              claim.node_id, claim.node_version),
         ).rowcount  # fmt: skip
     if done != 1:

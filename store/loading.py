@@ -53,6 +53,7 @@ class Loaded(NamedTuple):
     created_at: float
     generation: int
     parks: int
+    park_expires_at: float | None
     intact: bool
 
 
@@ -103,6 +104,7 @@ class Loading:
             created_at=item["created_at"],
             generation=item["generation"],
             parks=parks,
+            park_expires_at=node["park_expires_at"],
             intact=found == item["digest"],
         )
 

@@ -100,6 +100,7 @@ CREATE TABLE nodes (
     held INTEGER NOT NULL DEFAULT 0 CHECK (held IN (0, 1)),
     not_before_at REAL,
     parked INTEGER NOT NULL DEFAULT 0 CHECK (parked IN (0, 1)),
+    park_expires_at REAL,
     waits_for TEXT,
     why TEXT NOT NULL DEFAULT '',
     attempt INTEGER NOT NULL DEFAULT 0 CHECK (attempt >= 0),
@@ -206,7 +207,7 @@ CREATE TABLE flags (
     queue TEXT NOT NULL,
     kind TEXT NOT NULL CHECK (kind IN ('direction', 'confirm', 'exception', 'acceptance')),
     cause TEXT NOT NULL DEFAULT 'decision' CHECK (cause IN
-        ('decision', 'crash', 'failures', 'max_decisions', 'context', 'unreadable', 'stuck')),
+        ('decision', 'crash', 'failures', 'max_decisions', 'context', 'unreadable', 'expired', 'stuck')),
     state TEXT NOT NULL DEFAULT 'waiting' CHECK (state IN ('waiting', 'parked', 'resolved', 'withdrawn')),
     stuck TEXT NOT NULL,
     questions TEXT NOT NULL,

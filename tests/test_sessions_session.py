@@ -68,9 +68,21 @@ def test_a_park_is_kept_until_its_time_and_then_decided_anew(world):
     item = w.hand()
     w.drain()
     assert (w.state_of(item), w.decider.calls) == ("parked", 1)
-    w.now += 365 * 86400
+    w.now += 2 * 86400
     w.drain()
     assert (w.state_of(item), w.decider.calls) == ("done", 2)
+
+
+def test_a_park_whose_time_ran_out_unseen_is_asked_about_not_decided(world):
+    w = world(park("2027-01-16T00:00:00Z", expires="2027-01-17T00:00:00Z"), answer())
+    item = w.hand()
+    w.drain()
+    w.now += 30 * 86400
+    w.drain()
+    assert (w.state_of(item), w.decider.calls, w.flags()[0]["cause"]) == ("waiting", 1, "expired")
+    w.store.people.resolve(w.flags()[0]["id"], Answer("anna", "try again", option=1, does="retry"), now=w.now)
+    w.drain()
+    assert w.state_of(item) == "done"
 
 
 def test_bad_output_gets_one_repair_call_with_the_validator_s_words(world):
@@ -109,11 +121,11 @@ def test_decider_failures_wait_longer_each_time_and_the_fifth_asks_a_person(worl
 
 
 def test_a_good_session_ends_the_run_of_failures(world):
-    w = world(failure(), park("2027-01-16T00:00:00Z"), failure(), answer())
+    w = world(failure(), park("2027-01-17T00:00:00Z"), failure(), answer())
     w.hand()
     for _ in range(4):
         w.drain()
-        w.now += 86400 * 30
+        w.now += 86400
     with w.store.db.read() as conn:
         assert conn.execute("SELECT failures FROM nodes").fetchone()[0] == 0
 
