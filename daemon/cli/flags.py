@@ -46,7 +46,7 @@ def lines(found: Sequence[dict[str, Any]], now: float) -> list[str]:
     if again:
         parts.append(f"{again} {'needs' if again == 1 else 'need'} re-confirmation")
     if len(found) > len(waiting):
-        parts.append(f"{len(found) - len(waiting)} parked")
+        parts += [f"{len(found) - len(waiting)} parked", f"times in {screen.zone()}"]
     out = [" · ".join(parts)]
     if found:
         head = ("FLAG", "AGE", "KIND", "QUESTION", "RECOMMENDED")

@@ -127,12 +127,34 @@ def _paused(data: Mapping[str, Any], _now: float) -> str:
     return f"{'its session stopped, then ' if data.get('stopped') else ''}paused {_by(data)}"
 
 
+def _sources(data: Mapping[str, Any], _now: float) -> str:
+    if "count" not in data:
+        problem = data.get("problem")
+        return f"sources: {shown(str(problem), _WORDS)}" if problem else "sources: they can be read again"
+    names = [shown(str(name)) for name in data.get("changed", [])]
+    stale = f"; {screen.count(data['stale'], 'answer')} stale" if data.get("stale") else ""
+    return f"{screen.count(data['count'], 'source')} read: {', '.join(names[:3])}{', …' if len(names) > 3 else ''}{stale}"
+
+
+def _noticed(data: Mapping[str, Any], _now: float) -> str:
+    words = [shown(str(data.get(name, "?"))) for name in ("id", "what", "alert", "channel", "outcome")]
+    return f"notice {words[0]} ({words[1]}) of {words[2]} to {words[3]}: {words[4]}"
+
+
+def _acked(data: Mapping[str, Any], now: float) -> str:
+    until = times.moment(data["until_at"], now) if "until_at" in data else "?"
+    return f"alert {shown(str(data.get('alert')))} quieted {_by(data)} until {until}"
+
+
 _SENTENCES: dict[str, Callable[[Mapping[str, Any], float], str]] = {
     "intake": lambda data, _now: f"handed in: {_origin(data)} (v1)",
     "duplicate": lambda data, _now: f"handed in again: {_origin(data)}, a duplicate",
     "revision": lambda data, _now: (
         f"revised: {_origin(data)}, revision {data.get('revision')} counts from now on"
     ),
+    "sources": _sources,
+    "notice": _noticed,
+    "ack": _acked,
     "resolve": _resolved,
     "crash": _crashed,
     "release": lambda data, _now: f"given back undecided ({shown(str(data.get('why')))}); nothing is counted",

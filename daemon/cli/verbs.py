@@ -40,6 +40,8 @@ VERBS: dict[str, Verb] = {
     "alerts": Verb("alerts", "what fires, whom it told, and how to end it"),
     "ack": Verb("alerts", "quiet an alert until it clears"),
     "notify test": Verb("alerts", "send every service a test message"),
+    "doctor": Verb("doctor", "what is or may become wrong here"),
+    "calibrate": Verb("calibrating", "how often a queue's quotations would be right"),
     "backup": Verb("copying", "copy the store, whole and checked"),
     "debug crash-points": Verb("debug", "the places where tests can make it die"),
     "version": Verb("version", "say which version this is"),

@@ -46,14 +46,14 @@ def wait_of(facts: dict[str, Any], *, running: bool, configured: bool, now: floa
         )
     if facts["queue_paused"] is not None:
         by, at = facts["queue_paused"]["by"], facts["queue_paused"]["at"]
-        since = f"paused by {shown(by)} {times.at_moment(at, now)}"
+        since = f"paused by {shown(by)} {_at(at, now)}"
         words = f"waits for its queue: {since}; resuming the queue ends the wait"
         return Wait(words, "person", "Go on", ("resume", shown(facts["queue"])))
     return _ready(facts, running=running, now=now)
 
 
 def _ended(facts: dict[str, Any], now: float) -> Wait:
-    at = f"{facts['state']} {times.at_moment(facts['finished_at'], now)}"
+    at = f"{facts['state']} {_at(facts['finished_at'], now)}"
     if facts["stale"]:
         return Wait(
             f"{at}, but stale: {shown(facts['stale'])}; it waits for nothing",
@@ -76,7 +76,7 @@ def _held(facts: dict[str, Any], *, running: bool, now: float) -> Wait:
         )
     last = lease["deadline_at"] if lease["deadline_at"] is not None else lease["expires_at"]
     ends = (
-        f"it ends {times.at_moment(last, now)} at the latest"
+        f"it ends {_at(last, now)} at the latest"
         if last > now
         else "its time is over, it is about to be ended"
     )
@@ -85,7 +85,7 @@ def _held(facts: dict[str, Any], *, running: bool, now: float) -> Wait:
 
 def _paused(facts: dict[str, Any], now: float) -> Wait:
     held = facts["paused"]
-    who = "" if held is None else f" by {shown(str(held.get('by', '?')))} {times.at_moment(held['at'], now)}"
+    who = "" if held is None else f" by {shown(str(held.get('by', '?')))} {_at(held['at'], now)}"
     how = " (its session was stopped)" if held is not None and held.get("stopped") else ""
     return Wait(
         f"waits for a person: paused{who}{how}; resuming it ends the wait",
@@ -98,14 +98,14 @@ def _paused(facts: dict[str, Any], now: float) -> Wait:
 def _asked(flag: dict[str, Any], now: float) -> Wait:
     asked = f"{flag['id']}, asked {screen.age(flag['age_s'])} ago"
     if flag["state"] == "parked":
-        again = times.at_moment(flag["parked_until_at"], now)
+        again = _at(flag["parked_until_at"], now)
         words = f"parked by a person ({asked}); {again} you are asked again; an answer ends it now"
         return Wait(words, "time", "Answer", ("show", flag["id"]))
     words = f"waits for a person ({asked}); answering it ends the wait"
     if flag["expired"]:
         words += "; it needs re-confirmation"
     elif flag["expires_at"] is not None:
-        words += f"; from {times.moment(flag['expires_at'], now)} it needs re-confirmation"
+        words += f"; from {times.moment(flag['expires_at'], now)} {screen.zone()} it needs re-confirmation"
     return Wait(words, "person", "Answer", ("show", flag["id"]))
 
 
@@ -114,7 +114,7 @@ def _ready(facts: dict[str, Any], *, running: bool, now: float) -> Wait:
     why = f" ({shown(node['why'])})" if node["why"] else ""
     if node["not_before_at"] is not None and node["not_before_at"] > now:
         kind = "parked" if node["parked"] else "waits for its time"
-        words = f"{kind}{why}; {times.at_moment(node['not_before_at'], now)} the wait ends"
+        words = f"{kind}{why}; {_at(node['not_before_at'], now)} the wait ends"
         return Wait(words, "time", "Try now", ("retry", facts["id"]))
     if not running:
         return Wait(f"ready{why}; waits for the daemon, which is not running", "daemon", "Start", ("run",))
@@ -124,3 +124,7 @@ def _ready(facts: dict[str, Any], *, running: bool, now: float) -> Wait:
             "session",
         )
     return Wait(f"ready{why}; the next free session takes it", "session")
+
+
+def _at(at: float, now: float) -> str:
+    return f"{times.at_moment(at, now)} {screen.zone()}"
