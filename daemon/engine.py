@@ -37,6 +37,8 @@ BUSY_S = 2.0
 SOONEST_S = 0.05
 MAX_BACKOFF_S = 60.0
 _BROKEN = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_WAITS = _BUSY | {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
 _REFUSED = ("StoreRefused: ", "DatabaseError: ")
 
 
@@ -244,7 +246,7 @@ class Engine:
         elif not worker.sessions:
             self._hold(self._backoff())  # it found nothing to do: no hurry to start the next one
         if is_disk(worker.error):
-            self._meet(OSError(worker.error))
+            self._meet(OSError(worker.error.partition(": ")[2]))
         elif worker.error.startswith(_REFUSED):
             self._refused = worker.error.partition(": ")[2]
         self._wake()
@@ -276,20 +278,20 @@ class Engine:
             self._on_change()
 
     def _meet(self, error: Exception) -> None:
-        """The store cannot be written now. Broken: the daemon ends; full or busy: once more in a while."""
+        """What a look ran into. A full or failing disk is waited for, so is a busy store; anything else ends us."""
         if isinstance(error, sqlite3.DatabaseError) and _code(error) in _BROKEN:
             raise damaged(self.store.db.path, str(error)) from error
-        if isinstance(error, sqlite3.Error) and not isinstance(error, sqlite3.OperationalError):
-            raise error
-        busy = isinstance(error, StoreBusy)
-        wait_s = BUSY_S if busy else TROUBLE_S
-        words = str(error) if busy else f"the store cannot be written: {error}"
-        if words != self.trouble:
-            self.trouble = words
-            self._said.note(f"{words}; tried again every {wait_s:g} s, nothing is lost meanwhile")
-            if not busy:
-                self._on_trouble(words)
-        self._hold(wait_s)
+        if isinstance(error, sqlite3.Error) and _code(error) not in _WAITS:
+            raise error  # a fault of ours
+        if isinstance(error, StoreBusy) or _code(error) in _BUSY:
+            self._hold(BUSY_S)
+            self._said.note(f"{error}; tried again in {BUSY_S:g} s")
+            return
+        self._hold(TROUBLE_S)
+        if not self.trouble:
+            self.trouble = f"the store cannot be written: {error}"
+            self._said.note(f"{self.trouble}; tried again every {TROUBLE_S:g} s, nothing is lost meanwhile")
+            self._on_trouble(self.trouble)
 
     def _be_well(self) -> None:
         if self.trouble:
@@ -298,6 +300,6 @@ class Engine:
             self._on_trouble(None)
 
 
-def _code(error: sqlite3.Error) -> int:
+def _code(error: Exception) -> int:
     code: int = getattr(error, "sqlite_errorcode", 0)
     return code & 0xFF

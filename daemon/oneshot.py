@@ -107,8 +107,7 @@ class OneShot:
         note_clean_stop(self._opened.store.db)
         self._opened.store.close()
         done = screen.count(self._engine.sessions_done, "session")
-        again = screen.command("run", f"--{self._mode}", config=self._opened.config.file)
-        self._said.note(f"{done} ran. {terminal.left_words(left, again).capitalize()}")
+        self._said.note(f"{done} ran; {terminal.rest_words(left)}")
 
     def _asked_to_stop(self) -> None:
         self._stops += 1

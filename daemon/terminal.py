@@ -82,16 +82,19 @@ def waiting_words(busy: Sequence[Mapping[str, Any]], grace_s: float) -> str:
 
 def left_words(left: Mapping[str, int] | None, start_again: str) -> str:
     """The last line: what is left, and how to start again."""
-    if left is None:
-        return f"stopped. Start again:  {start_again}"
+    rest = f": {rest_words(left)}" if left is not None else ""
+    return f"stopped{rest}. Start again:  {start_again}"
+
+
+def rest_words(left: Mapping[str, int]) -> str:
+    """What is open, from ``views.left``."""
     waiting, others = left["waiting"], left["open"] - left["waiting"]
     parts = []
     if waiting:
         parts.append("1 item waits for you" if waiting == 1 else f"{waiting} items wait for you")
     if others:
         parts.append(f"{_count(others, 'open item')} to go on with")
-    what = " and ".join(parts) or "nothing is left to do"
-    return f"stopped: {what}. Start again:  {start_again}"
+    return " and ".join(parts) or "nothing is left to do"
 
 
 def path_words(path: str | Path) -> str:

@@ -161,7 +161,7 @@ def _work(sock: socket.socket, job: int, entry: str) -> int:
         module, _, name = entry.partition(":")
         getattr(importlib.import_module(module), name)(task, link)
     except Exception as problem:  # noqa: BLE001 – the worker's boundary: said to the daemon, and exit 1
-        if not isinstance(problem, (ShiftworkError, OSError, MemoryError)):
+        if not (isinstance(problem, (ShiftworkError, OSError, MemoryError)) or "disk" in str(problem)):
             traceback.print_exc()  # a fault of ours: where it was matters; the others say all in a line
         link.send({"type": "error", "error": f"{type(problem).__name__}: {problem}"})
         return 1
