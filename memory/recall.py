@@ -124,7 +124,13 @@ def _query(loaded: Loaded, notes: Sequence[NoteRow]) -> str:
     parts.append(body)
     if loaded.node_title != loaded.title:
         parts.append(loaded.node_title)
-    parts += [note.text for note in notes if note.item_id == loaded.item_id and note.kind == "question"]
+    about = f"{loaded.item_id}: "
+    for note in notes:
+        if note.item_id == loaded.item_id and note.kind == "question":
+            said = note.text.removeprefix(about)
+            parts.append(
+                said.replace(loaded.title, "") if loaded.title else said
+            )  # what is asked, not again of what
     parts += [f"{answer.option or ''} {answer.text}" for answer in loaded.answers]
     return "\n".join(parts)
 
