@@ -59,6 +59,12 @@ def test_weekday_ranges_count_from_sunday_too():
     ]
 
 
+def test_a_range_of_weekdays_may_end_on_sunday():
+    assert cron.parse("0 0 * * mon-sun").weekdays == frozenset(range(7))
+    assert cron.parse("0 0 * * sat-sun").weekdays == {6, 0}
+    assert cron.parse("0 0 * * sun-mon").weekdays == {0, 1}
+
+
 def test_a_day_or_a_weekday_is_enough():
     """Cron's own rule: Friday and the 13th, not only Friday the 13th."""
     assert times("0 0 13 * 5", "2026-04-01T00:00+02:00", 4) == [

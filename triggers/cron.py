@@ -166,6 +166,8 @@ def _field(word: str, name: str, low: int, high: int) -> set[int]:
             start, dash, end = span.partition("-")
             first = _number(start, name, low, high)
             last = _number(end, name, low, high) if dash else high if slash else first
+            if end == "sun":
+                last = 7  # at the end of a range the week ends on Sunday: mon-sun
         if first > last:
             raise ValueError(f'{name}: "{span}" runs backwards')
         found.update(range(first, last + 1, int(step) if slash else 1))
