@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sqlite3
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -32,7 +33,7 @@ from daemon.terminal import Terminal
 from daemon.waking import Waking
 from notify.heartbeat import Heartbeat, progress_holds
 from notify.policy import policy_from
-from store.errors import ConfigProblem, ShiftworkError, StoreRefused
+from store.errors import ConfigProblem, ShiftworkError, StoreBusy, StoreRefused
 from store.opening import note_clean_stop
 
 JUMP_S = 300.0
@@ -86,11 +87,10 @@ class Service:
         """Until it is told to stop. Raises what the daemon had to end with, after everything was put away."""
         self._listen_to_signals()
         try:
-            await self._engine.start()
             for line in banner(self._config, self._store):
                 self._said.plain(line)
             self._paging.start()
-            await self._waking.start(self._config)
+            await asyncio.gather(self._engine.start(), self._waking.start(self._config))
             await self._loop()
         except ShiftworkError as error:
             self._fatal = self._fatal or error
@@ -184,6 +184,13 @@ class Service:
             self._said.note(
                 f"the new configuration is refused, the old one stays in force. See:  {check}\n{problem}"
             )
+            return
+        try:
+            await self._engine.in_store(
+                partial(starting.sync_constraints, self._store, fresh, now=self._clock())
+            )
+        except (StoreBusy, sqlite3.OperationalError, OSError) as error:
+            self._said.note(f"the new configuration is not in force yet: {error}; send SIGHUP again")
             return
         self._config = fresh
         self._engine.reconfigure(fresh)

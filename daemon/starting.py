@@ -59,9 +59,21 @@ def open_up(file: Path, *, warn: Callable[[str], None], clock: Callable[[], floa
         lock.release()
         raise
     _arm_crash_points(config.state_dir)
+    try:
+        sync_constraints(store, config, now=clock())
+    except BaseException:
+        store.close()
+        lock.release()
+        raise
     lock.note(config=str(config.file), digest=config.digest)
     forget("start", scene_of(config))
     return Opened(config, lock, store, told)
+
+
+def sync_constraints(store: SqliteStore, config: Config, *, now: float) -> None:
+    """Make the constraints that sessions are shown those of the configuration; no change, no write."""
+    for name, queue in config.queues.items():
+        store.memory.sync_constraints(name, [(one.text, one.kind) for one in queue.constraints], now=now)
 
 
 def check_folder(state_dir: Path) -> None:
