@@ -107,6 +107,11 @@ def build(
     return _context(given, found, kept, [*before, *middle, *after], needed=needed, fits=room >= 0)
 
 
+def budget_of(loaded: Loaded, max_decisions: int) -> dict[str, int]:
+    """What is left to the item, for the last block."""
+    return {"decisions_left": max(max_decisions - loaded.decisions, 0)}
+
+
 def _whole_blocks(given: _Given, found: Recalled) -> tuple[list[Block], list[Block]]:
     """The blocks that are never cut: those before the optional ones, and those after."""
     loaded = given.loaded

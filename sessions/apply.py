@@ -11,7 +11,7 @@ from memory.context import Context
 from sessions.decisions import Answer, Flag, Park
 from sessions.ladder import Checked
 from store.asking import Ask
-from store.checkpoints import Note, Outcome
+from store.checkpoints import Lesson, Note, Outcome
 from store.claims import Claim, delay_after_failure
 from store.loading import Loaded
 from store.text import first_line
@@ -22,9 +22,7 @@ RAW_KEPT_CHARS = 4000
 TRY_AGAIN = "Try it again, or give this item up?"
 
 
-def edit(
-    claim: Claim, loaded: Loaded, context: Context, checked: Checked, *, decided_by: str, now: float
-) -> Outcome:
+def edit(claim: Claim, loaded: Loaded, context: Context, checked: Checked, *, decided_by: str) -> Outcome:
     """The edit of a decision that reached the top of the ladder."""
     decision = checked.decision
     notes = _notes(loaded, decision)
@@ -37,6 +35,7 @@ def edit(
         lessons=[
             *episodes.accept(lessons, loaded=loaded, context=context),
             *episodes.of_notes(notes, loaded=loaded, context=context),
+            *_crashed_before(loaded),
         ],
         conclusions=[one.model_dump() for one in decision.conclusions],
         shown=context.shown,
@@ -123,6 +122,16 @@ def unreadable(claim: Claim, what: str) -> Outcome:
         recommended=2,
     )
     return Outcome(kind="denied", ask=ask, why=ask.stuck, log={"unreadable": what})
+
+
+def _crashed_before(loaded: Loaded) -> list[Lesson]:
+    """Failed attempts are always kept; a session that crashed could not tell of itself, so the next one does."""
+    if not loaded.crashes:
+        return []
+    times = "1 session" if loaded.crashes == 1 else f"{loaded.crashes} sessions in a row"
+    text = f'{loaded.item_id} "{first_line(loaded.title, 120)}": {times} crashed on it, {loaded.why}'
+    source = episodes.source_of(loaded)
+    return [episodes.lesson_of(text, failed=True, source=source, trust="untrusted")]
 
 
 def _parked(common: Outcome, decision: Park) -> Outcome:

@@ -158,7 +158,7 @@ def verify(sitting: Sitting) -> Loaded:
 def build_context(sitting: Sitting, loaded: Loaded) -> contexts.Context:
     """What the decider is shown: rebuilt from the store, never a transcript."""
     room = sitting.room
-    budget = {"decisions_left": max(sitting.policy.max_decisions - loaded.decisions, 0)}
+    budget = contexts.budget_of(loaded, sitting.policy.max_decisions)
     context = contexts.build(room.store, loaded, sitting.policy, now=room.clock(), budget=budget)
     sitting.record.add("context", f"{context.chars} characters, {len(context.ids)} ids shown")
     return context
@@ -215,7 +215,7 @@ def apply(sitting: Sitting, loaded: Loaded, context: contexts.Context, asked: As
             now=now,
         )
     else:
-        outcome = edits.edit(claim, loaded, context, asked.checked, decided_by=asked.decided_by, now=now)
+        outcome = edits.edit(claim, loaded, context, asked.checked, decided_by=asked.decided_by)
     sitting.record.add("apply", outcome.kind)
     return outcome._replace(
         reuse_key=reuse_key(loaded, context) if asked.checked else None,

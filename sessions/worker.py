@@ -94,8 +94,7 @@ def _room(plan: Plan, store: SqliteStore, link: Link, deciders: Mapping[str, Dec
         limits=plan.limits,
         sources={
             name: SourceWatch(name, policy.sources, Path(plan.folder))
-            for name, policy in plan.queues.items()
-            if policy.sources
+            for name, policy in plan.queues.items()  # one without sources may have had some before
         },
         link=link,
         clock=time.time,

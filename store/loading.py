@@ -48,6 +48,8 @@ class Loaded(NamedTuple):
     node_title: str
     attempt: int
     failures: int
+    crashes: int
+    why: str
     answers: tuple[PersonsAnswer, ...]
     rejected: tuple[str, ...]
     created_at: float
@@ -99,6 +101,8 @@ class Loading:
             node_title=node["title"],
             attempt=node["attempt"],
             failures=node["failures"],
+            crashes=node["crashes"],
+            why=node["why"],
             answers=tuple(answer for flag in flags for answer in _answers(flag)),
             rejected=(),
             created_at=item["created_at"],

@@ -85,6 +85,18 @@ def test_a_park_whose_time_ran_out_unseen_is_asked_about_not_decided(world):
     assert w.state_of(item) == "done"
 
 
+def test_a_session_that_crashed_is_told_of_by_the_next_one_as_a_failed_attempt(world):
+    w = world(answer())
+    w.hand("count the sheep")
+    w.claim()
+    w.store.claims.reclaim([(w.store.claims.leases()[0], "worker")], now=w.now, crash_limit=3)
+    w.drain()
+    with w.store.db.read() as conn:
+        told = conn.execute("SELECT text, failed FROM episodes").fetchall()
+    assert [row["failed"] for row in told] == [1]
+    assert "crashed on it, after crash 1 (worker)" in told[0]["text"]
+
+
 def test_bad_output_gets_one_repair_call_with_the_validator_s_words(world):
     w = world({"decision": "answer", "reason": "r"}, answer())
     item = w.hand()

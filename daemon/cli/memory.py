@@ -117,9 +117,9 @@ def _next(store: SqliteStore, item: dict[str, Any]) -> Loaded:
 
 
 def _build(store: SqliteStore, loaded: Loaded, policy: QueuePolicy, now: float) -> Context:
-    from memory.context import build
+    from memory.context import budget_of, build
 
-    budget = {"decisions_left": max(policy.max_decisions - loaded.decisions, 0)}
+    budget = budget_of(loaded, policy.max_decisions)
     return build(store, loaded, policy, now=now, budget=budget)
 
 
