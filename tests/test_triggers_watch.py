@@ -455,6 +455,26 @@ async def test_a_mount_over_the_inbox_is_noticed_though_inotify_says_nothing(tmp
     assert triggers.files.LOOK_EVERY_S <= 30
 
 
+def test_an_inbox_that_vanishes_under_a_scan_is_not_created_by_it(tmp_path):
+    world = make_world(tmp_path)
+
+    class Vanishing:
+        def room(self, queue, cap):
+            return cap
+
+        def hand_in(self, batch, **more):
+            shutil.rmtree(world.inbox)
+            return intake.hand_in(batch, **more)
+
+    intake, world.intake = world.intake, Vanishing()
+    world.drop("a.md", "one")
+    world.drop("bad.md", b"\xff")
+    world.scan()
+    assert not world.inbox.exists()
+    assert world.scan().missing == "not there"
+    assert [body for _, body in world.items()] == ["one"]
+
+
 def test_an_inbox_is_created_once_on_the_first_run_and_never_again(tmp_path):
     world = make_world(tmp_path)
     world.inbox.rmdir()

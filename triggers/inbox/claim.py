@@ -131,14 +131,13 @@ class Bench:
 
     def path_for(self, file: str) -> Path:
         """The place in ``.work`` for a file of this path below the inbox; its folder is made."""
-        path = self.root / self._token / file
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path
+        below, _, name = file.rpartition("/")
+        return moves.make_below(self.folder, f"{WORK}/{self._token}/{below}") / name
 
     def put_back(self, claimed: Claimed) -> bool:
         """Move a claimed file back to its place in the inbox; False when that place is taken (it stays here)."""
-        target = self.folder / claimed.file
-        target.parent.mkdir(parents=True, exist_ok=True)
+        below, _, name = claimed.file.rpartition("/")
+        target = moves.make_below(self.folder, below) / name
         try:
             moves.move(claimed.path, target, point="inbox.put-back")
         except NameTaken:
@@ -155,8 +154,7 @@ class Bench:
         duplicate = taken.outcome == "duplicate" and not recovered
         mark = f" (duplicate of {taken.id})" if duplicate else f".{taken.id}"
         below, _, name = claimed.file.rpartition("/")
-        folder = self.folder / ARCHIVE / below
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = moves.make_below(self.folder, f"{ARCHIVE}/{below}")
         for free in free_names(name, mark, plain=not duplicate, stamp=stamp):
             target = folder / free
             if recovered and moves.same_content(claimed.path, target):

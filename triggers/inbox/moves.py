@@ -34,6 +34,20 @@ def move(src: Path, dst: Path, *, point: str) -> None:
         _copy_over(src, dst)
 
 
+def make_below(root: Path, below: str) -> Path:
+    """The folder ``below`` (``/`` between names) in ``root``, made where it is missing; ``root`` itself never is.
+
+    Raises FileNotFoundError when ``root`` vanished (FIELD 9).
+    """
+    folder = root
+    for name in below.split("/"):
+        if name:
+            folder /= name
+            if not folder.is_dir():
+                folder.mkdir(exist_ok=True)
+    return folder
+
+
 def same_content(one: Path, other: Path) -> bool:
     """Whether both are regular files with the same bytes."""
     try:

@@ -49,8 +49,7 @@ def half_moved(folder: Path, refusal: Refusal) -> Path | None:
 def write_reason(folder: Path, refusal: Refusal, *, queue: str, at: str) -> Path:
     """Write the reason; the free place in ``rejected/`` that it speaks of. Raises OSError."""
     below, _, name = escaped(refusal.file).rpartition("/")
-    target = folder / REJECTED / below
-    target.mkdir(parents=True, exist_ok=True)
+    target = moves.make_below(folder, f"{REJECTED}/{below}")
     stamp = "".join(char for char in at if char.isalnum())
     for free in free_names(name, "", plain=True, stamp=stamp, room=len(SUFFIX)):
         place = target / free
