@@ -14,6 +14,7 @@ import math
 import re
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from sessions import question as asking
@@ -25,6 +26,9 @@ WINDOW_CHARS: Final = 1_500
 """A window longer than this is cut to fewer units; one unit is always quoted whole."""
 
 CANDIDATES_MAX: Final = 5
+
+UNNAMED: Final = ("names_lost", "numbers_lost")
+UNNAMED_MAX: Final = 0.5
 
 _ALIKE: Final = 0.8  # two windows that share this much of their words say the same: no rivals
 _HEADING_MATCH: Final = 0.7  # a term that only the heading or the file name holds
@@ -100,9 +104,14 @@ def agreement(signs: dict[str, float]) -> float:
 
 
 def support(signs: dict[str, float]) -> float:
-    """The estimate that the answer lies in the window, 0..1."""
+    """The estimate that the answer lies in the window, 0..1.
+
+    At most `UNNAMED_MAX` when the passage lacks a whole name or number of the question, whatever else agrees: who
+    asks about Wilhelm is not answered with what Anna did.
+    """
     total = BIAS + sum(weight * signs[name] for name, weight in WEIGHTS.items())
-    return 1 / (1 + math.exp(-max(-30.0, min(30.0, total))))
+    estimate = 1 / (1 + math.exp(-max(-30.0, min(30.0, total))))
+    return min(estimate, UNNAMED_MAX) if max(signs[name] for name in UNNAMED) >= 1 else estimate
 
 
 class _Unit(NamedTuple):
@@ -172,7 +181,9 @@ def _match(form: str, is_number: bool, unit: _Unit) -> float:  # noqa: FBT001 - 
         return 1.0
     if not is_number and len(form) >= 4 and form.isalpha():
         prefix = form[: max(4, int(len(form) * 0.75))]
-        if form[:4] in unit.heads and any(other.startswith(prefix) and abs(len(other) - len(form)) <= 4 for other in unit.forms):
+        if form[:4] in unit.heads and any(
+            other.startswith(prefix) and abs(len(other) - len(form)) <= 4 for other in unit.forms
+        ):
             return _PREFIX_MATCH
     return _HEADING_MATCH if form in unit.context else 0.0
 
@@ -187,7 +198,7 @@ def _signs(
     inside = [max(column) for column in zip(*matches, strict=True)]
     shares = [_share(question, row) for row in matches]
     at = shares.index(max(shares))
-    best, row = window[at], matches[at]
+    best = window[at]
     forms = frozenset().union(*(unit.forms for unit in window))
     hits = [i for i, word in enumerate(best.words) if not word.is_stop and word.forms[0] in asked]
     found = asking.answers(best.words, question, asked)
@@ -219,7 +230,7 @@ def _share(question: Question, matches: Sequence[float]) -> float:
 def _pairs(question: Question, window: Sequence[_Unit]) -> float:
     """The share of neighbouring words of the question that stand near each other in a sentence, 0..1."""
     content = [word.forms[0] for word in question.words if not word.is_stop]
-    pairs = list(zip(content, content[1:], strict=False))
+    pairs = list(pairwise(content))
     if not pairs:
         return 0.0
     places: list[dict[str, list[int]]] = []
@@ -230,7 +241,9 @@ def _pairs(question: Question, window: Sequence[_Unit]) -> float:
             if word.forms[0] in wanted:
                 seen.setdefault(word.forms[0], []).append(i)
         places.append(seen)
-    return sum(any(_close(seen.get(a, ()), seen.get(b, ())) for seen in places) for a, b in pairs) / len(pairs)
+    return sum(any(_close(seen.get(a, ()), seen.get(b, ())) for seen in places) for a, b in pairs) / len(
+        pairs
+    )
 
 
 def _close(left: Sequence[int], right: Sequence[int]) -> bool:
@@ -241,7 +254,7 @@ def _distance(found: Sequence[int], hits: Sequence[int]) -> float:
     """Mean distance in words from the nearest possible answer to the matched words; `_FAR` without one."""
     if not found or not hits:
         return _FAR
-    return min(_FAR, min(sum(abs(i - j) for j in hits) / len(hits) for i in found))
+    return min(_FAR, *(sum(abs(i - j) for j in hits) / len(hits) for i in found))
 
 
 def _lead(candidate: Candidate, rivals: Sequence[Candidate]) -> float:
@@ -266,28 +279,27 @@ def _forms_of(quote: str) -> frozenset[str]:
     return _forms(asking.words(quote))
 
 
-
 # How the constants were made: `python benchmarks/extractive.py --freeze` fits them by ridge logistic regression
 # on all 48 articles of XQuAD (English), the paragraphs of 40 % of the questions hidden, twelve times, together
 # with made-up questions that look answerable and are not; then scales them so that, on the real questions
 # alone, support is the share of right answers. What they are worth on articles they were not fitted on is what
 # `python benchmarks/extractive.py` prints, and docs/extractive.md tells.
-BIAS: Final = -2.59
+BIAS: Final = -2.80
 WEIGHTS: Final[dict[str, float]] = {
-    "sentence": 2.23,
-    "passage": 1.10,
-    "pairs": 0.52,
-    "names_lost": -2.19,
-    "numbers_lost": -2.74,
-    "terms_lost": -0.31,
-    "insists_lost": -1.15,
-    "opposite": -2.08,
-    "denial": -7.13,
-    "no_answer": -0.35,
-    "far": -0.36,
-    "density": 1.69,
-    "terms": 2.03,
-    "lead": 1.67,
+    "sentence": 2.05,
+    "passage": 1.36,
+    "pairs": 0.55,
+    "names_lost": -2.02,
+    "numbers_lost": -2.72,
+    "terms_lost": -0.28,
+    "insists_lost": -1.12,
+    "opposite": -2.10,
+    "denial": -7.21,
+    "no_answer": -0.41,
+    "far": -0.30,
+    "density": 1.61,
+    "terms": 2.00,
+    "lead": 1.87,
 }
 
 THRESHOLD: Final = 0.8

@@ -14,19 +14,24 @@ from typing import Final, NamedTuple
 
 from memory.tokens import tokens
 
+
+def _listed(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
 QUESTION_CHARS: Final = 2_000
 """How much of a question is read; what is longer is no single question."""
 
 WEAK_WEIGHT: Final = 0.35
 
 _WORD: Final = re.compile(r"\d+(?:[.,]\d+)*|\w+(?:['’]\w+)?")
-_STOP: Final = frozenset(
+_STOP: Final = _listed(
     "a an the of in on at to for from by with as and or but if then than that this these those there here it its "
     "is are was were be been being am do does did done doing has have had having will would can could shall "
     "should may might must not no nor so such what which who whom whose when where why how i you he she we they "
     "me him her us them my your his our their one ones any some all each every both about into onto over under "
     "between during also s t d ll re ve m up out off only very much many more most other just because while "
-    "after before against per upon within without through".split()
+    "after before against per upon within without through"
 )
 _WEAK_WORDS: Final = (
     "name named call called known type kind sort term use used year time date day number amount people person "
@@ -35,9 +40,9 @@ _WEAK_WORDS: Final = (
     "long large example"
 )
 # What a question insists on: leaving one out, or meeting its opposite, changes the answer.
-_INSISTS: Final = frozenset(
+_INSISTS: Final = _listed(
     "first last most least only largest smallest best worst earliest latest final oldest youngest highest lowest "
-    "biggest fewest longest shortest top second third before after during since until".split()
+    "biggest fewest longest shortest top second third before after during since until"
 )
 _OPPOSITES: Final = (
     "first last", "most least", "most fewest", "largest smallest", "best worst", "earliest latest",
@@ -45,17 +50,17 @@ _OPPOSITES: Final = (
     "northern southern", "eastern western", "more less", "more fewer", "increase decrease", "maximum minimum",
     "inside outside", "always never", "start stop", "enable disable", "allow refuse", "above below",
 )  # fmt: skip
-_NEGATIONS: Final = frozenset("not never no none neither nor without cannot except unlike".split())
-_NUMBER_WORDS: Final = frozenset(
+_NEGATIONS: Final = _listed("not never no none neither nor without cannot except unlike")
+_NUMBER_WORDS: Final = _listed(
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
     "seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million "
-    "billion trillion half third quarter dozen once twice double triple".split()
+    "billion trillion half third quarter dozen once twice double triple"
 )
-_DATE_WORDS: Final = frozenset(
+_DATE_WORDS: Final = _listed(
     "january february march april may june july august september october november december monday tuesday "
-    "wednesday thursday friday saturday sunday century decade".split()
+    "wednesday thursday friday saturday sunday century decade"
 )
-_REASON_WORDS: Final = frozenset("because due to since for so that cause caused reason led lest".split())
+_REASON_WORDS: Final = _listed("because due to since for so that cause caused reason led lest")
 _KINDS: Final = (
     ("number", re.compile(
         r"\bhow (?:many|much|long|old|far|tall|large|big|often|high|fast|wide|deep|few)\b"
@@ -158,7 +163,9 @@ def read(text: str) -> Question:
             terms.setdefault(form, Term(form, weight, is_name, word.is_number))
     kind = next((name for name, pattern in _KINDS if pattern.search(text[:QUESTION_CHARS])), "other")
     lows = {word.low for word in found}
-    opposite = {b for pair in _OPPOSITES for a, b in (pair.split(), pair.split()[::-1]) if a in lows and b not in lows}
+    opposite = {
+        b for pair in _OPPOSITES for a, b in (pair.split(), pair.split()[::-1]) if a in lows and b not in lows
+    }
     return Question(
         words=found,
         terms=tuple(terms.values()),

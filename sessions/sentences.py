@@ -16,9 +16,9 @@ UNIT_CHARS: Final = 1_000
 """Longest unit, in characters; text without sentence ends (a log, a dump) is cut at white space."""
 
 # A full stop after one of these ends no sentence.
-_ABBREVIATIONS: Final = frozenset(
+_ABBREVIATIONS: Final = (
     "mr mrs ms dr prof st vs etc no fig vol sr jr gen col sgt lt capt gov sen rep rev hon inc ltd co corp dept "
-    "approx cf ca al e.g i.e u.s u.k jan feb mar apr jun jul aug sep sept oct nov dec".split()
+    "approx cf ca al e.g i.e u.s u.k jan feb mar apr jun jul aug sep sept oct nov dec"
 )
 _END: Final = re.compile(r"[.!?]+[\"'”’)\]*_`]*(?=\s|$)|[。！？]+[」』”’）]*")  # noqa: RUF001 - CJK sentence ends
 _INITIALS: Final = re.compile(r"(?:[A-Za-z]\.)*[A-Za-z]")
@@ -95,7 +95,9 @@ def _ends_here(text: str, match: re.Match[str], end: int) -> bool:
     if before is None:
         return True
     word = before.group()
-    return word.lower() not in _ABBREVIATIONS and not (_INITIALS.fullmatch(word) and word != word.lower())
+    return word.lower() not in _ABBREVIATIONS.split() and not (
+        _INITIALS.fullmatch(word) and word != word.lower()
+    )
 
 
 def _cut(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -105,7 +107,9 @@ def _cut(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     while end > start and text[end - 1].isspace():
         end -= 1
     while end - start > UNIT_CHARS:
-        cut = max(text.rfind(" ", start + 1, start + UNIT_CHARS), text.rfind("\n", start + 1, start + UNIT_CHARS))
+        cut = max(
+            text.rfind(" ", start + 1, start + UNIT_CHARS), text.rfind("\n", start + 1, start + UNIT_CHARS)
+        )
         cut = cut if cut > start else start + UNIT_CHARS
         yield from _cut(text, start, cut)
         start = cut
