@@ -14,7 +14,8 @@ from typing import Any, Final, NamedTuple
 
 from store.intake import Constraint
 from store.loading import Loaded, PersonsAnswer
-from store.memory import ConstraintRow, EpisodeRow, NoteRow, PassageRow
+from store.memory import ConstraintRow, EpisodeRow, NoteRow
+from store.sources import PassageRow
 from store.text import shown
 
 STABLE: Final = ("rules", "tools", "constraints", "facts")

@@ -64,7 +64,7 @@ def _indexed(
             score=scores[row.id],
         )
     scores = _scores(store, queue, query, "passage", limit=limit, now=now)
-    for one in store.memory.passages(list(scores)):
+    for one in store.sources.passages(list(scores)):
         yield Remembered(one.ref, queue, "passage", one.text, one.path, None, None, None, scores[one.id])
 
 

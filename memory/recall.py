@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from memory.notes import newest_stages, stays
 from memory.tokens import tokens
 from store.loading import Loaded
-from store.memory import ConstraintRow, EpisodeRow, NoteRow, PassageRow
+from store.memory import ConstraintRow, EpisodeRow, NoteRow
 from store.search import Kind
+from store.sources import PassageRow
 from store.sqlite import SqliteStore
 
 if TYPE_CHECKING:
@@ -79,9 +80,9 @@ def _recall(store: SqliteStore, loaded: Loaded, limits: Limits, now: float) -> R
         query = tokens(_query(loaded, notes))
         episodes = _episodes(store, loaded.queue, query, notes, most=limits.episodes_max, now=now)
         hits = _hits(store, loaded.queue, query, "passage", most=limits.passages_max, now=now)
-        passages = memory.passages([hit.ref for hit in hits])
+        passages = store.sources.passages([hit.ref for hit in hits])
         has_passages = bool(passages) or (
-            limits.passages_max > 0 and memory.source_counts(loaded.queue)[1] > 0
+            limits.passages_max > 0 and store.sources.counts(loaded.queue)[1] > 0
         )
     return Recalled(memory.constraints(loaded.queue), notes, conclusions, episodes, passages, has_passages)
 

@@ -23,7 +23,7 @@ from memory.globs import Found, Listing, find
 from memory.passages import cut
 from memory.tokens import tokens
 from store.keys import bytes_digest, digest
-from store.memory import NewPassage, SourceChange, SourceRow
+from store.sources import NewPassage, SourceChange, SourceRow
 from store.sqlite import SqliteStore
 from store.text import shown
 
@@ -156,12 +156,12 @@ def _refresh(
     now: float,
     full: bool,
 ) -> Refreshed:
-    found = survey(store.memory.sources(queue), listing, globs, base, full=full)
+    found = survey(store.sources.known(queue), listing, globs, base, full=full)
     work = _Work(found)
     stale = 0
     for batch in _batches(work.changes()):
-        stale += store.memory.change_sources(queue, batch, now=now)["stale"]
-    store.memory.touch_sources(queue, work.touched)
+        stale += store.sources.change(queue, batch, now=now)["stale"]
+    store.sources.touch(queue, work.touched)
     _tell(store, queue, (*found.wrong, *work.wrong), now=now)
     return Refreshed(
         files=len(listing.files),

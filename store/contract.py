@@ -16,8 +16,9 @@ from store.checkpoints import Committed, Outcome
 from store.claims import Claim, Lease, Ready, Reclaimed
 from store.intake import Handed, Taken
 from store.loading import Loaded
-from store.memory import NoteRow, PassageRow, SourceChange, SourceRow
+from store.memory import NoteRow
 from store.people import Answer, Resolved
+from store.sources import PassageRow, SourceChange, SourceRow
 
 
 class IntakePart(Protocol):
@@ -134,15 +135,23 @@ class PeoplePart(Protocol):
 class MemoryPart(Protocol):
     """What survives a session; see ``store.memory``."""
 
-    def notes(self, queue: str) -> list[NoteRow]:
-        """Live notes."""
+    def notes(self, queue: str, item_id: str = "") -> list[NoteRow]:
+        """The queue's live notes, and the item's own."""
         ...
 
-    def sources(self, queue: str) -> list[SourceRow]:
+    def conclusions(self, item_id: str) -> list[dict[str, Any]]:
+        """What an item came to."""
+        ...
+
+
+class SourcesPart(Protocol):
+    """Sources and passages; see ``store.sources``."""
+
+    def known(self, queue: str) -> list[SourceRow]:
         """Known sources."""
         ...
 
-    def change_sources(self, queue: str, changes: Sequence[SourceChange], *, now: float) -> dict[str, int]:
+    def change(self, queue: str, changes: Sequence[SourceChange], *, now: float) -> dict[str, int]:
         """Record changed sources."""
         ...
 
@@ -221,6 +230,11 @@ class Store(Protocol):
     @property
     def memory(self) -> MemoryPart:
         """What survives a session."""
+        ...
+
+    @property
+    def sources(self) -> SourcesPart:
+        """Sources and passages."""
         ...
 
     @property

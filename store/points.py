@@ -38,7 +38,6 @@ POINTS: dict[str, str] = {
     "inbox.reject": "a refused file moves to rejected/",
     "intake": "handed-in items are committed",
     "memory.constraints": "a queue's constraints from the configuration are committed",
-    "memory.episode": "an episode told by code is committed",
     "memory.sources": "changed sources are committed as passages",
     "notify.ack": "an ack is committed",
     "notify.claim": "a message is taken by its sender",

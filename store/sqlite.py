@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from store.papers import Papers
     from store.people import People
     from store.search import Search
+    from store.sources import Sources
 
 
 class SqliteStore:
@@ -78,6 +79,13 @@ class SqliteStore:
         from store.memory import Memory
 
         return Memory(self.db, self.events)
+
+    @cached_property
+    def sources(self) -> Sources:
+        """Sources and their passages."""
+        from store.sources import Sources
+
+        return Sources(self.db, self.events)
 
     @cached_property
     def search(self) -> Search:

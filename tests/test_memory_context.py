@@ -22,7 +22,7 @@ from store.checkpoints import Note
 from store.intake import Constraint
 from store.keys import digest
 from store.loading import PersonsAnswer
-from store.memory import NewPassage, SourceChange
+from store.sources import NewPassage, SourceChange
 
 REQUEST_KEYS = {
     "schema", "queue", "item", "node", "constraints", "facts", "notes", "conclusions", "rejected", "episodes",
@@ -42,7 +42,7 @@ def source(store, path, *texts, queue="q", now=NOW, heading=""):
         NewPassage(f"{path}#{n}", heading, text, digest(text), tokens(text))
         for n, text in enumerate(texts, 1)
     ]
-    store.memory.change_sources(queue, [SourceChange(path, digest(*texts), 9, 9, passages)], now=now)
+    store.sources.change(queue, [SourceChange(path, digest(*texts), 9, 9, passages)], now=now)
 
 
 def full(store):

@@ -38,7 +38,7 @@ def write(folder, name, text=DOC):
 
 
 def paths(store, queue="q"):
-    return {row.path: row.problem for row in store.memory.sources(queue) if row.gone_at is None}
+    return {row.path: row.problem for row in store.sources.known(queue) if row.gone_at is None}
 
 
 def commits(store):
@@ -58,7 +58,7 @@ def test_files_are_cut_into_passages_with_short_names_to_cite(place):
     done = refresh(store, "q", patterns(folder), folder, now=NOW)
     assert (done.files, done.changed, done.gone, done.empty) == (2, 2, 0, ())
     assert paths(store) == {"docs/deep/er/more.md": None, "docs/resolve.md": None}
-    assert [row.ref for row in store.memory.passages([1, 2])] == [
+    assert [row.ref for row in store.sources.passages([1, 2])] == [
         "docs/deep/er/more.md#1",
         "docs/resolve.md#1",
     ]
@@ -74,7 +74,7 @@ def test_no_change_is_no_write_and_a_new_time_alone_is_no_change(place):
     os.utime(file, ns=(1, 1))
     done = refresh(store, "q", patterns(folder), folder, now=NOW + 2)
     assert (done.changed, done.gone) == (0, 0)
-    assert store.memory.sources("q")[0].mtime_ns == 1
+    assert store.sources.known("q")[0].mtime_ns == 1
     assert not [e for e in store.views.log(None, limit=50) if e["kind"] == "sources"][1:]
 
 
@@ -96,7 +96,7 @@ def test_only_the_passages_that_changed_are_replaced(place):
     refresh(store, "q", patterns(folder), folder, now=NOW)
     write(folder, "docs/a.md", f"## One\n\n{sentence}\n\n## Two\n\nNew. {sentence}")
     refresh(store, "q", patterns(folder), folder, now=NOW)
-    assert [row.id for row in store.memory.passages([1, 2, 3])] == [1, 3]
+    assert [row.id for row in store.sources.passages([1, 2, 3])] == [1, 3]
 
 
 def test_a_file_that_went_takes_its_passages_along(place):
@@ -107,7 +107,7 @@ def test_a_file_that_went_takes_its_passages_along(place):
     file.unlink()
     assert refresh(store, "q", patterns(folder), folder, now=NOW).gone == 1
     assert paths(store) == {"docs/a.md": None}
-    assert store.memory.source_counts("q") == (1, 1)
+    assert store.sources.counts("q") == (1, 1)
 
 
 def test_a_queue_without_patterns_keeps_no_sources(place):
@@ -115,7 +115,7 @@ def test_a_queue_without_patterns_keeps_no_sources(place):
     write(folder, "docs/a.md")
     refresh(store, "q", patterns(folder), folder, now=NOW)
     assert refresh(store, "q", [], folder, now=NOW).gone == 1
-    assert store.memory.source_counts("q") == (0, 0)
+    assert store.sources.counts("q") == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_files_with_odd_names_can_be_read(place):
     with open(os.path.join(os.fsencode(folder / "docs"), b"\xff.md"), "wb") as file:
         file.write(DOC.encode())
     assert refresh(store, "q", patterns(folder), folder, now=NOW).changed == 6
-    assert store.memory.source_counts("q") == (6, 6)
+    assert store.sources.counts("q") == (6, 6)
 
 
 @pytest.mark.parametrize(
@@ -303,7 +303,7 @@ def test_many_files_come_in_short_commits(place):
     before = commits(store)
     assert refresh(store, "q", patterns(folder), folder, now=NOW).changed == 300
     assert commits(store) - before == 3
-    assert store.memory.source_counts("q") == (300, 300)
+    assert store.sources.counts("q") == (300, 300)
 
 
 def _refresh_in_child(folder, barrier):

@@ -89,7 +89,7 @@ def _retrieving(store: SqliteStore, config: Config, queue: str) -> Callable[[str
         raise UsageProblem(f"[queues.{queue}] has no sources, so there is nothing to ask")
     now = time.time()
     refresh(store, queue, policy.sources, config.folder, now=now)
-    if not store.memory.source_counts(queue)[1]:
+    if not store.sources.counts(queue)[1]:
         raise UsageProblem(
             f"the sources of [queues.{queue}] hold no passage: no file matches, or none is text"
         )
@@ -98,7 +98,7 @@ def _retrieving(store: SqliteStore, config: Config, queue: str) -> Callable[[str
 
     def found(question: str) -> list[Passage]:
         hits = retrieve(store.search, question, queue=queue, kinds=kinds, limit=policy.passages_max, now=now)
-        rows = store.memory.passages([hit.ref for hit in hits])
+        rows = store.sources.passages([hit.ref for hit in hits])
         return [Passage(row.ref, row.text, row.path) for row in rows]
 
     return found

@@ -148,7 +148,7 @@ def _hints(store: SqliteStore, config: Config, policy: QueuePolicy, queue: str) 
         hints.append(
             "The constraints in the configuration are others; they count from the next start or reload on."
         )
-    found = survey(store.memory.sources(queue), find(policy.sources), policy.sources, Path(config.folder))
+    found = survey(store.sources.known(queue), find(policy.sources), policy.sources, Path(config.folder))
     moved = len(found.moved) + len(found.gone)
     if moved:
         hints.append(
