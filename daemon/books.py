@@ -109,7 +109,8 @@ class Books:
         if not orders.room:
             return Looked(None, self._sweep_at, lines, changed)
         ready = self._store.claims.ready(list(self.config.queues), now=now)
-        return Looked(ready.now, self._due_at(ready.next_due_at, now), lines, changed)
+        due_at = self._due_at(ready.next_due_at, now, alone=not orders.mine)
+        return Looked(ready.now, due_at, lines, changed)
 
     def close(self, orders: Orders) -> Looked:
         """The last look: claims of ended workers are given back, what rides is written."""
@@ -125,9 +126,12 @@ class Books:
             if wal.stat().st_size >= WAL_WORTH_BYTES:
                 self._store.db.shrink_wal()
 
-    def _due_at(self, next_due_at: float | None, now: float) -> float | None:
-        """When something falls due by itself. A lease that is over is looked at by the sweep, not before."""
-        times = [self._flag_due_at, self._papers_at]
+    def _due_at(self, next_due_at: float | None, now: float, *, alone: bool) -> float | None:
+        """When something falls due by itself. A lease that is over is looked at by the sweep, not before.
+
+        Files are left to running workers; ``alone`` says that there are none.
+        """
+        times = [self._flag_due_at, self._papers_at if alone else None]
         if next_due_at is not None:
             times.append(next_due_at if next_due_at > now else self._sweep_at)
         return min((at for at in times if at is not None), default=None)

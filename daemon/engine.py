@@ -89,7 +89,7 @@ class Engine:
             on_message=self._heard,
             on_death=self._died,
             memory_bytes=config.daemon.worker_memory,
-            preload=("sessions.worker",),
+            preload=_preload(config),
             log=said.note,
             clock=clock,
         )
@@ -298,6 +298,19 @@ class Engine:
             self.trouble = ""
             self._said.note("the store can be written again")
             self._on_trouble(None)
+
+
+def _preload(config: Config) -> tuple[str, ...]:
+    """What a worker needs anyway is imported once, before the fork. numpy only where passages are ranked."""
+    ranks = any(queue.sources for queue in config.queues.values())
+    extracts = any(config.deciders[queue.decider].kind == "extractive" for queue in config.queues.values())
+    return (
+        "sessions.worker",
+        "sessions.deciders.command",
+        "store.alerts",
+        *(("memory.retrieval",) if ranks or extracts else ()),
+        *(("sessions.deciders.extractive",) if extracts else ()),
+    )
 
 
 def _code(error: Exception) -> int:

@@ -59,7 +59,7 @@ class Lock:
     def note(self, **facts: str) -> None:
         """Write down who holds the lock, and more facts about it: one page, so that no reader sees half of it."""
         self._note.update(facts)
-        os.pwrite(self._fd, json.dumps(self._note).encode().ljust(_NOTE_BYTES - 1) + b"\n", 0)
+        self._write(self._note)
 
     def keep(self) -> None:
         """See that the lock's file is still there, and lock a new one if somebody removed it.
@@ -74,11 +74,14 @@ class Lock:
         self.note()
 
     def release(self) -> None:
-        """Let go and leave no note behind."""
+        """Let go and leave an empty note behind; its page stays, so that the next start needs no room on the disk."""
         if self._fd >= 0:
-            os.ftruncate(self._fd, 0)
+            self._write({})
             os.close(self._fd)
             self._fd = -1
+
+    def _write(self, note: dict[str, object]) -> None:
+        os.pwrite(self._fd, json.dumps(note).encode().ljust(_NOTE_BYTES - 1) + b"\n", 0)
 
 
 def read_daemon(state_dir: Path) -> Daemon:

@@ -20,6 +20,7 @@ from daemon import starting, terminal
 from daemon.cli import screen
 from daemon.engine import Engine
 from daemon.paging import AGAIN_S, in_daemon_thread
+from daemon.service import AT_ONCE_S, end_anyway
 from daemon.starting import Opened
 from daemon.terminal import Terminal
 from notify.pager import Pager
@@ -117,6 +118,7 @@ class OneShot:
         else:
             self._said.note("ending at once")
             self._engine.pool.kill_all("stopped")
+            end_anyway(AT_ONCE_S)
         self._wake.set()
 
 

@@ -13,8 +13,10 @@ forget: a kill -9 at any line loses nothing.
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sqlite3
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -42,6 +44,7 @@ SOONEST_S = 0.05
 LATEST_S = 60.0
 """A wait for a time is looked at again after this long: the wall clock may be set and the machine may sleep."""
 PAGER_WAIT_S = 10.0
+AT_ONCE_S = 5.0
 
 
 class Service:
@@ -153,6 +156,7 @@ class Service:
         else:
             self._said.note("ending at once")
             self._engine.pool.kill_all("stopped")
+            end_anyway(AT_ONCE_S)
         self._stop.set()
         self._wake.set()
 
@@ -258,6 +262,13 @@ def run(file: Path, said: Terminal) -> None:
 
 async def _serve(opened: Opened, said: Terminal) -> None:
     await Service(opened, said).run()
+
+
+def end_anyway(seconds: float) -> None:
+    """End this process after so long even if a disk or a network hangs; what is open is taken up at the next start."""
+    timer = threading.Timer(seconds, os._exit, [1])
+    timer.daemon = True
+    timer.start()
 
 
 def monotonic_offset() -> float:

@@ -16,7 +16,7 @@ import pytest
 from daemon_world import ENVIRONMENT, World, alive, children
 from notify_receivers import web
 
-from daemon import engine, service, starting
+from daemon import books, engine, service, starting
 from daemon.terminal import Terminal
 from store import gate
 
@@ -496,6 +496,22 @@ def test_a_jump_of_the_clock_is_written_down_once_and_makes_no_burst(world, monk
     assert jumps == [{"jump_s": 1000}]
     assert sum("the clock moved by +1000 s" in line for line in said) == 1
     assert len(world.calls()) == 0
+
+
+def test_a_grown_write_ahead_log_is_folded_away_when_nothing_goes_on(world, monkeypatch):
+    """FIELD 23."""
+    monkeypatch.setattr(books, "WAL_WORTH_BYTES", 1)
+    monkeypatch.setattr(service, "REST_AFTER_S", 0.5)
+
+    async def story(running, said):
+        world.drop("one.md", "answer one")
+        await comes(lambda: any("answered" in line for line in said))
+        await comes(lambda: (world.state / "shiftwork.db-wal").stat().st_size == 0)
+        commits = world.commits()
+        await asyncio.sleep(1.5)
+        assert world.commits() == commits
+
+    serve_here(world, monkeypatch, story)
 
 
 @pytest.fixture
