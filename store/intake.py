@@ -30,7 +30,11 @@ class Constraint(NamedTuple):
 
 
 class Handed(NamedTuple):
-    """One thing handed in, already parsed and validated. ``name`` is the base name for files for people."""
+    """One thing handed in, already parsed and validated. ``name`` is the base name for files for people.
+
+    ``delivery`` names this very act of handing in (a claim, a planned instant): the same one again, after a crash, is
+    the item it made, whatever became of that item since.
+    """
 
     queue: str
     body: str
@@ -42,6 +46,7 @@ class Handed(NamedTuple):
     constraints: tuple[Constraint, ...] = ()
     origin: str = ""
     name: str = ""
+    delivery: str = ""
 
 
 class Taken(NamedTuple):
@@ -80,6 +85,20 @@ class Intake:
             return _Room(conn, {queue: cap}).left(queue)
 
     def _one(
+        self, conn: sqlite3.Connection, handed: Handed, room: _Room, *, now: float, force: bool
+    ) -> Taken:
+        known = _delivered(conn, handed)
+        if known is not None:
+            return known
+        taken = self._take(conn, handed, room, now=now, force=force)
+        if handed.delivery:
+            conn.execute(
+                "INSERT INTO deliveries (source, delivery_id, item_id, at) VALUES (?, ?, ?, ?)",
+                (_source(handed), handed.delivery, taken.id, now),
+            )
+        return taken
+
+    def _take(
         self, conn: sqlite3.Connection, handed: Handed, room: _Room, *, now: float, force: bool
     ) -> Taken:
         content = content_digest(handed)
@@ -215,6 +234,22 @@ def interrupt_running(conn: sqlite3.Connection, item: str, *, why: str, now: flo
         )
         end_session(conn, row["session_id"], outcome="conflict", cause=why, now=now)
     return [row["node_id"] for row in rows]
+
+
+def _source(handed: Handed) -> str:
+    return f"{handed.door}:{handed.queue}"
+
+
+def _delivered(conn: sqlite3.Connection, handed: Handed) -> Taken | None:
+    """The item that this very delivery made before."""
+    if not handed.delivery:
+        return None
+    row = conn.execute(
+        "SELECT i.id, i.state, i.key FROM deliveries d JOIN items i ON i.id = d.item_id "
+        "WHERE d.source = ? AND d.delivery_id = ?",
+        (_source(handed), handed.delivery),
+    ).fetchone()
+    return None if row is None else Taken(row["id"], "duplicate", row["state"], row["key"])
 
 
 def _current(

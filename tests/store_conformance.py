@@ -81,6 +81,14 @@ class StoreConformance:
         again = hand(store, key="k")
         assert (again.outcome, again.key) == ("new", "k#2")
 
+    def test_the_same_delivery_again_is_the_item_it_made_whatever_became_of_it(self, store):
+        first = hand(store, "old", key="k", delivery="token/a.md")
+        hand(store, "new", key="k")
+        assert hand(store, "old", key="k", delivery="token/a.md") == (first.id, "duplicate", "open", "k")
+        assert store.views.item(first.id, now=NOW)["body"] == "new", "no revision back to what it was"
+        store.people.abort(first.id, by="anna", reason="", now=NOW)
+        assert hand(store, "old", key="k", delivery="token/a.md").state == "aborted"
+
     def test_force_makes_a_new_item_of_a_duplicate(self, store):
         hand(store, key="k")
         assert [hand(store, key="k", force=True).key for _ in range(2)] == ["k#2", "k#3"]

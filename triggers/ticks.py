@@ -121,7 +121,10 @@ def items(spec: TimerSpec, planned: float) -> list[Handed]:
     table = {"key": f"{spec.name}@{instant_text(planned)}", "title": spec.title}
     draft = intake.from_table(table, spec.body)
     return [
-        draft.handed(queue=queue, door="timer", origin=spec.name, name=spec.name) for queue in spec.queues
+        draft.handed(queue=queue, door="timer", origin=spec.name, name=spec.name)._replace(
+            delivery=table["key"]
+        )
+        for queue in spec.queues
     ]
 
 

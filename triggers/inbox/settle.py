@@ -14,7 +14,7 @@ from store.intake import Handed
 from triggers import intake
 from triggers.inbox import claim, reject
 from triggers.inbox.claim import Claimed, Content, NotFinished
-from triggers.inbox.names import ARCHIVE, REJECTED, base_name, is_utf8
+from triggers.inbox.names import ARCHIVE, REJECTED, WORK, base_name, is_utf8
 from triggers.inbox.problems import note_refusals
 from triggers.inbox.reject import Refusal
 from triggers.inbox.spec import InboxSpec, InboxStore
@@ -48,7 +48,10 @@ def read(claimed: Claimed, spec: InboxSpec) -> Read:
     content = claim.read(claimed, max_bytes=spec.max_bytes)
     draft = intake.parse(content.data, name=claimed.file, max_bytes=spec.max_bytes)
     handed = draft.handed(queue=spec.queue, door="file", origin=claimed.file, name=base_name(claimed.file))
-    return Read(claimed, content, handed)
+    claim_name = os.path.relpath(
+        claimed.path, spec.folder / WORK
+    )  # one claim's own, and what a kill leaves of it
+    return Read(claimed, content, handed._replace(delivery=claim_name))
 
 
 def refuse(
