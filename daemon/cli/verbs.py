@@ -20,8 +20,8 @@ class Verb(NamedTuple):
 VERBS: dict[str, Verb] = {
     "init": Verb("init", "write a quickstart that answers questions about Shiftwork"),
     "check-config": Verb("check_config", "say all that is wrong with the configuration"),
-    "run": Verb("running", "run the daemon, or with --once or --drain what is ready now"),
-    "stop": Verb("running", "stop the daemon, or end running sessions and pause their items"),
+    "run": Verb("running", "run the daemon; with --once or --drain what is ready now"),
+    "stop": Verb("running", "stop the daemon, or running sessions (their items pause)"),
     "add": Verb("intake", "hand in a question or a piece of work"),
     "inbox explain": Verb("intake", "say what happens to a dropped file, and why"),
     "list": Verb("listing", "items of every state, newest first"),
