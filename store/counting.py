@@ -42,6 +42,8 @@ WITH RECURSIVE q (name) AS (
     UNION ALL SELECT (SELECT min(queue) FROM items WHERE items.queue > q.name) FROM q WHERE q.name IS NOT NULL
 ) SELECT name FROM q WHERE name IS NOT NULL
 """
+LARGE = 5000
+_OF_CLASS = "SELECT 1 FROM items WHERE queue = ? AND state = ? AND unverified = ?"
 _CLASSES = tuple((state, unverified) for state in ("open", "done", "aborted") for unverified in (0, 1))
 
 
@@ -111,9 +113,7 @@ def depth_history(
         ]
         for edge in edges
     ]
-    for queue, state, unverified, number in _classes(conn, counts):
-        if state == "open" or not number:
-            continue
+    for queue, state, unverified in _finished(counts):
         for hour, edge in enumerate(edges):
             moves[hour] -= conn.execute(
                 "SELECT count(*) FROM items WHERE queue = ? AND state = ? AND unverified = ? "
@@ -128,12 +128,37 @@ def depth_history(
     return history[::-1]
 
 
+def _finished(counts: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str, int]]:
+    """The ranges of finished items that hold any."""
+    for queue, one in counts.items():
+        sizes = {
+            ("done", 0): one["done"] - one["unverified"],
+            ("done", 1): one["unverified"],
+            ("aborted", 0): one["aborted"],
+        }
+        yield from ((queue, state, unverified) for (state, unverified), size in sizes.items() if size)
+
+
 def _classes(conn: sqlite3.Connection, queues: Mapping[str, Any]) -> Iterator[tuple[str, str, int, int]]:
-    """(queue, state, unverified, how many): each one range of one index."""
+    """(queue, state, unverified, how many), for all items.
+
+    Each is one range of one index. Of the large ones, the last is what is left of all items, which are counted
+    three times as fast: what is done in one queue grows for ever.
+    """
+    large = []
+    counted = 0
     for queue in queues:
         for state, unverified in _CLASSES:
-            number = conn.execute(
-                "SELECT count(*) FROM items WHERE queue = ? AND state = ? AND unverified = ?",
-                (queue, state, unverified),
-            ).fetchone()[0]
-            yield queue, state, unverified, number
+            which = (queue, state, unverified)
+            number = conn.execute(f"SELECT count(*) FROM ({_OF_CLASS} LIMIT {LARGE})", which).fetchone()[0]
+            if number == LARGE:
+                large.append(which)
+                continue
+            counted += number
+            yield *which, number
+    for which in large[:-1]:
+        number = conn.execute(f"SELECT count(*) FROM ({_OF_CLASS})", which).fetchone()[0]
+        counted += number
+        yield *which, number
+    if large:
+        yield *large[-1], conn.execute("SELECT count(*) FROM items").fetchone()[0] - counted

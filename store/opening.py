@@ -18,11 +18,10 @@ import json
 import os
 import sqlite3
 import struct
-import subprocess
 import sys
 from pathlib import Path
 
-from store import files, mounts
+from store import mounts
 from store.database import DB_NAME, Database, connect
 from store.errors import ConfigProblem, NameTaken, StoreRefused
 from store.gate import WriteGate
@@ -73,6 +72,8 @@ def open_database(state_dir: Path, *, read_only: bool = False) -> Database | Non
 
 def note_clean_stop(db: Database) -> None:
     """Fold the log, close, and note size and mtime: the next start may skip its check."""
+    from store import files
+
     with contextlib.suppress(sqlite3.Error):
         db.shrink_wal()
     db.close()
@@ -249,6 +250,8 @@ def _check_journal(conn: sqlite3.Connection, path: Path, *, wal: bool) -> None:
 
 
 def _create(state_dir: Path, *, wal: bool) -> None:
+    from store import files  # brings ctypes and tempfile: only who writes files pays for them
+
     temporary = f".new-{os.getpid()}.db"
     for old in state_dir.glob(".new-*.db*"):
         old.unlink(missing_ok=True)
@@ -259,6 +262,8 @@ def _create(state_dir: Path, *, wal: bool) -> None:
 
 
 def _migrate(state_dir: Path, version: int) -> str:
+    from store import files
+
     path = state_dir / DB_NAME
     copy = state_dir / f"{DB_NAME}.schema-{version}"
     if not copy.exists():
@@ -273,6 +278,8 @@ def _migrate(state_dir: Path, version: int) -> str:
 
 
 def _child(action: str, *arguments: str, path: Path) -> None:
+    import subprocess
+
     done = subprocess.run(
         [sys.executable, "-m", "store.migrations", action, *arguments],
         capture_output=True,

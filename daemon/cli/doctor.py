@@ -1,4 +1,6 @@
-"""``shiftwork doctor``: what is or may become wrong here, each with what to do. Reads only; the daemon may run.
+"""``shiftwork doctor``: what is or may become wrong here, each with what to do. The daemon may run.
+
+Nothing is changed; each folder is tried with a file of doctor's own that is gone again at once.
 
 good   looked at, nothing to do          look   worth knowing, nothing is broken
 bad    something is wrong now (exit 1)
@@ -7,18 +9,21 @@ bad    something is wrong now (exit 1)
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from daemon.cli import cells, light, reach, screen, shapes
-from store.errors import ConfigProblem, ShiftworkError, StoreRefused
+from store.errors import ShiftworkError, StoreRefused
 from store.text import shown
 
 if TYPE_CHECKING:
     from store.sqlite import SqliteStore
 
 LABEL = 12
+CHECK_S = 60.0
 
 
 class Finding(NamedTuple):
@@ -68,21 +73,30 @@ def lines(one: Finding) -> Iterator[str]:
 
 
 def _configuration(places: light.Places) -> Iterable[Finding]:
-    from daemon.config import read
+    """What ``check-config`` says, asked in a process of its own: an installation may be too broken to judge a file."""
+    import json
+    import subprocess
 
     check = screen.command("check-config", config=places.file)
+    argv = [
+        sys.executable,
+        "-m",
+        "daemon",
+        "check-config",
+        "--json",
+        "--config",
+        os.path.abspath(places.file),
+    ]
     try:
-        reading = read(places.file)
-    except ConfigProblem as problem:
-        return [Finding("bad", "config", shown(str(problem)))]
-    if reading.problems:
-        return [
-            Finding("bad", "config", f"{screen.count(len(reading.problems), 'error')} in the file", check)
-        ]
-    if reading.warnings:
-        return [
-            Finding("look", "config", f"{screen.count(len(reading.warnings), 'warning')} in the file", check)
-        ]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=CHECK_S, check=False)
+        said = json.loads(done.stdout)
+        errors, warnings = len(said["errors"]), len(said["warnings"])
+    except (OSError, ValueError, KeyError, TypeError, subprocess.TimeoutExpired):
+        return [Finding("bad", "config", "it could not be judged; see why", check)]
+    if errors:
+        return [Finding("bad", "config", screen.count(errors, "error"), check)]
+    if warnings:
+        return [Finding("look", "config", screen.count(warnings, "warning"), check)]
     return [Finding("good", "config", screen.quoted(places.file))]
 
 

@@ -133,7 +133,8 @@ def _sources(data: Mapping[str, Any], _now: float) -> str:
         return f"sources: {shown(str(problem), _WORDS)}" if problem else "sources: they can be read again"
     names = [shown(str(name)) for name in data.get("changed", [])]
     stale = f"; {screen.count(data['stale'], 'answer')} stale" if data.get("stale") else ""
-    return f"{screen.count(data['count'], 'source')} read: {', '.join(names[:3])}{', …' if len(names) > 3 else ''}{stale}"
+    more = ", …" if len(names) > 3 else ""
+    return f"{screen.count(data['count'], 'source')} read: {', '.join(names[:3])}{more}{stale}"
 
 
 def _noticed(data: Mapping[str, Any], _now: float) -> str:
