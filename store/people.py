@@ -22,7 +22,10 @@ _OPEN = "state IN ('waiting', 'parked')"
 
 
 class Answer(NamedTuple):
-    """A person's answer. ``option`` counts from 1. ``does`` is ``retry``, ``abort`` or empty (goes to the context)."""
+    """A person's answer. ``does`` is ``retry``, ``abort`` or empty (it goes to the context).
+
+    ``option`` and ``question`` count from 1; ``question`` 0: the text answers all of a flag's questions.
+    """
 
     by: str
     text: str
