@@ -138,7 +138,11 @@ def _answers(flag: sqlite3.Row) -> list[PersonsAnswer]:
         if answer.get("does"):  # "try again" about a crash says nothing about the item itself
             return []
         number = answer.get("question", 1)
-        asked = questions[number - 1] if number else {"question": " / ".join(one["question"] for one in questions)}
+        asked = (
+            questions[number - 1]
+            if number
+            else {"question": " / ".join(one["question"] for one in questions)}
+        )
         option = answer.get("option")
         label = asked["options"][option - 1]["label"] if option else None
         text = answer["text"] if not answer.get("reason") else f"{answer['text']} ({answer['reason']})"
