@@ -1,7 +1,7 @@
 """Forward migrations, each with its record in one transaction; run in a process of their own.
 
-    python -m store.migrations create FOLDER NAME     a new, complete store under a temporary name
-    python -m store.migrations migrate FILE           an older store to this version, in place
+    migrations.py create FOLDER NAME     a new, complete store under a temporary name
+    migrations.py migrate FILE           an older store to this version, in place
 
 sqlite-utils keeps the record (table ``_sqlite_migrations``); it is imported here only, so no other process carries it.
 A migration is a function with the next number; it sets ``user_version`` itself.
@@ -16,6 +16,9 @@ import time
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+if (_root := str(Path(__file__).resolve().parent.parent)) not in sys.path:
+    sys.path.insert(0, _root)  # started as a file with -P, so that the current folder is not looked at
 
 import sqlite_utils
 

@@ -280,8 +280,9 @@ def _migrate(state_dir: Path, version: int) -> str:
 def _child(action: str, *arguments: str, path: Path) -> None:
     import subprocess
 
+    program = Path(__file__).with_name("migrations.py")  # as a file: no folder of the user's can stand in for ours
     done = subprocess.run(
-        [sys.executable, "-m", "store.migrations", action, *arguments],
+        [sys.executable, "-P", str(program), action, *arguments],
         capture_output=True,
         text=True,
         timeout=600,
