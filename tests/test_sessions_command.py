@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import time
 
@@ -90,6 +91,23 @@ def test_nothing_the_program_started_outlives_the_call(tmp_path):
     )
     pid = json.loads(command(tmp_path, code).decide({}, timeout_s=20).text)["pid"]
     assert gone(pid)
+
+
+def test_a_program_dies_with_its_worker_however_that_dies(tmp_path):
+    code = (
+        "import sys; from sessions.deciders.command import CommandDecider\n"
+        "program = 'import os, time; open(\"pid\", \"w\").write(str(os.getpid())); time.sleep(99)'\n"
+        "argv = (sys.executable, '-c', program)\n"
+        "CommandDecider(argv, timeout_s=99, max_output=99, folder=sys.argv[1]).decide({}, timeout_s=99)\n"
+    )
+    worker = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)])
+    note = tmp_path / "pid"
+    while not (note.exists() and note.read_text()):
+        assert worker.poll() is None
+        time.sleep(0.02)
+    worker.kill()
+    worker.wait()
+    assert gone(int(note.read_text()))
 
 
 def test_it_sees_no_secret_of_the_daemon_s_environment(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import IO, Any, Literal
 
 from sessions.decider import DeciderFailure, Reply
@@ -35,6 +35,7 @@ KEPT_ENVIRONMENT = (
 STDERR_KEPT_BYTES = 64 * 1024
 _CHUNK = 64 * 1024
 _KILL_ROUNDS = 20
+_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -68,6 +69,7 @@ class CommandDecider:
                 stderr=subprocess.PIPE,
                 cwd=self._folder,
                 env={name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ},
+                preexec_fn=_die_with(os.getpid()),  # noqa: PLW1509 - a worker decides in its one thread
             )
         except OSError as error:
             raise DeciderFailure(f"{self._argv[0]} cannot be started: {error.strerror}") from error
@@ -178,6 +180,17 @@ def _end(process: subprocess.Popen[bytes], before: set[int]) -> None:
         if stream is not None and not stream.closed:
             with contextlib.suppress(BrokenPipeError):
                 stream.close()
+
+
+def _die_with(parent: int) -> Callable[[], None]:
+    """For the child before it runs the program: it is killed when its worker is, however that dies."""
+
+    def prepare() -> None:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return prepare
 
 
 def _adopt_orphans() -> None:
