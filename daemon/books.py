@@ -103,7 +103,9 @@ class Books:
         if now >= self._sweep_at:
             lines += self._sweep(orders.mine, now)
             self._sweep_at = now + SWEEP_EVERY_S
-        if self._papers_at is not None and now >= self._papers_at and not orders.mine:
+        if any(death.worker.session is not None for death in orders.deaths):
+            self.paper_due(now)  # it may have died between its checkpoint and its files
+        if self._papers_at is not None and now >= self._papers_at and (orders.deaths or not orders.mine):
             self._settle_papers(now)
         changed = self._wake_flags(now) > 0 or bool(lines)
         if not orders.room:

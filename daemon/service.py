@@ -135,6 +135,11 @@ class Service:
         self._engine.trigger = why
         self._wake.set()
 
+    def _trigger_said(self, line: str) -> None:
+        """A refused file, a folder that is gone or back: what a trigger says, an alert may be about."""
+        self._said.note(line)
+        self._paging.changed()
+
     def _rung(self) -> None:
         """A command changed the store: anything may be different."""
         self._engine.trigger = "command"
