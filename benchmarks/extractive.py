@@ -32,7 +32,7 @@ import numpy as np
 from memory.passages import cut
 from memory.tokens import tokens
 from sessions.contradiction import contradiction
-from sessions.extract import THRESHOLD, UNNAMED, UNNAMED_MAX, WEIGHTS, Extraction, Passage, extract
+from sessions.extract import DOUBTFUL_MAX, THRESHOLD, WEIGHTS, Extraction, Passage, extract, is_doubtful
 from sessions.sentences import units
 
 DATA = Path(os.environ.get("SHIFTWORK_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
@@ -317,8 +317,10 @@ def supports(some: Sequence[Row], weights: Array) -> Array:
     zero = (0.0,) * (len(weights) - 1)
     x = np.array([row.signs or zero for row in some])
     p = 1 / (1 + np.exp(-np.clip(x @ weights[:-1] + weights[-1], -30, 30)))
-    unnamed = x[:, [list(WEIGHTS).index(name) for name in UNNAMED]].max(1) >= 1
-    p = np.where(unnamed, np.minimum(p, UNNAMED_MAX), p)
+    doubtful = [
+        row.signs is not None and is_doubtful(dict(zip(WEIGHTS, row.signs, strict=True))) for row in some
+    ]
+    p = np.where(doubtful, np.minimum(p, DOUBTFUL_MAX), p)
     return np.where([row.signs is None for row in some], 0.0, p)
 
 

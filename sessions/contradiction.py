@@ -100,13 +100,17 @@ def _alike(left: Sentence, right: Sentence) -> bool:
 def _amounts(sentence: Sentence, question: Question) -> frozenset[str]:
     """The numbers of a sentence that could answer the question: not its own, and dates only for a date."""
     asked = question.forms
-    found = [word for word in sentence if asking.is_quantity(word) and word.forms[0] not in asked]
+    found = [
+        word
+        for word in sentence
+        if asking.is_quantity(word) and not word.is_stop and word.forms[0] not in asked
+    ]
     dates = [word for word in found if asking.is_date(word)]
     if question.kind == "date":
         found = dates
     elif question.kind == "number":
         found = [word for word in found if word not in dates] or dates
-    return frozenset(word.low for word in found)
+    return frozenset(asking.amount(word) for word in found)
 
 
 def _says(best: Candidate, ours: frozenset[str], other: Candidate, theirs: frozenset[str]) -> str:

@@ -22,6 +22,9 @@ def _listed(words: str) -> frozenset[str]:
 QUESTION_CHARS: Final = 2_000
 """How much of a question is read; what is longer is no single question."""
 
+ASKING: Final = ("?", "\uff1f")
+"""What a sentence that asks ends with."""
+
 WEAK_WEIGHT: Final = 0.35
 
 _WORD: Final = re.compile(r"\d+(?:[.,]\d+)*|\w+(?:['’]\w+)?")
@@ -56,6 +59,8 @@ _NUMBER_WORDS: Final = _listed(
     "seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million "
     "billion trillion half third quarter dozen once twice double triple"
 )
+_SMALL: Final = "zero one two three four five six seven eight nine ten eleven twelve"
+_DIGITS: Final = {word: str(value) for value, word in enumerate(_SMALL.split())}
 _DATE_WORDS: Final = _listed(
     "january february march april may june july august september october november december monday tuesday "
     "wednesday thursday friday saturday sunday century decade"
@@ -123,6 +128,11 @@ class Question(NamedTuple):
     def weight(self) -> float:
         """The weight of all terms together; 0 when nothing in it can be looked for."""
         return sum(term.weight for term in self.terms)
+
+    @property
+    def line(self) -> str:
+        """Its words, lower-cased, with one space between."""
+        return " ".join(word.low for word in self.words)
 
     @property
     def forms(self) -> frozenset[str]:
@@ -193,6 +203,11 @@ def answers(sentence: tuple[Word, ...], question: Question, asked: frozenset[str
 def is_quantity(word: Word) -> bool:
     """Whether the word is a number, in digits or in letters."""
     return word.is_number or word.low in _NUMBER_WORDS
+
+
+def amount(word: Word) -> str:
+    """The word in digits where it is a number in letters up to twelve, else as it is."""
+    return _DIGITS.get(word.low, word.low)
 
 
 def is_date(word: Word) -> bool:

@@ -73,10 +73,10 @@ def test_questions_that_look_answerable_are_mostly_refused(held_out):
     """What docs/extractive.md says about them, with a little room."""
     mean = bench.mean_figures([bench.figures(s.rows, s.support, THRESHOLD) for s in held_out])
     bounds = {
-        "answer cut out": 0.15,
+        "answer cut out": 0.14,
         "another name": 0.26,
         "another number": 0.03,
-        "opposite word": 0.45,
+        "opposite word": 0.42,
         "denied": 0.08,
     }
     assert {kind: share for kind, share in mean.fooled.items() if share > bounds[kind]} == {}

@@ -140,6 +140,34 @@ def test_a_name_a_number_or_a_denial_that_the_passage_lacks_costs_support():
         assert best(question, RESOLVE, OTHER).support < min(0.8, sound)
 
 
+def test_a_question_with_one_word_that_weighs_is_never_well_supported():
+    assert (
+        best(
+            "How do I make a backup?", Passage("p", "Make a backup now. You restore a backup by hand.", "")
+        ).support
+        <= 0.5
+    )
+
+
+def test_a_passage_that_repeats_the_question_does_not_answer_it():
+    question = "How do I resolve a flagged item?"
+    for text in (
+        question,
+        f'Drop a file:\n\n    echo "{question}" > inbox/hello.md\n\nThen wait.',
+        f"Ask “{question}”",
+    ):
+        assert best(question, Passage("p", text, "")).support < 0.5
+    answer = "You resolve a flagged item with the resolve command."
+    found = extract(question, [Passage("echo", f'echo "{question}"', ""), Passage("real", answer, "")])
+    assert found.candidates[0].quote == answer
+    assert found.candidates[0].support > 0.8
+
+
+def test_a_heading_that_asks_names_what_its_section_answers():
+    passage = Passage("p", "## How long is the grace period?\n\nIt is 20 seconds.", "")
+    assert best("How long is the grace period?", passage).quote == "It is 20 seconds."
+
+
 def test_the_same_document_twice_is_no_rival_of_itself():
     twice = [RESOLVE, RESOLVE._replace(id="copy.md#3")]
     question = "Who resolved the flag f-0192 in 1998?"
@@ -195,6 +223,12 @@ def pair(left: str, right: str) -> list[Passage]:
             "a.md#1 says 2019, b.md#1 says 2021",
         ),
         (
+            "How many options does a flag of the daemon have?",
+            "A flag of the daemon has five options.",
+            "A flag of the daemon has 6 options.",
+            "a.md#1 says 5, b.md#1 says 6",
+        ),
+        (
             "Does the daemon keep old sessions?",
             "The daemon keeps old sessions for audits.",
             "The daemon does not keep old sessions for audits.",
@@ -211,6 +245,11 @@ def test_passages_that_say_different_things_about_what_was_asked_contradict(ques
 def test_passages_that_agree_or_speak_of_something_else_do_not_contradict():
     question = "How long is the lease of a session?"
     same = "The lease of a session is 60 seconds."
-    for other in (same, "A lease is 60 seconds long, for a session too.", "The grace is 20 seconds."):
+    for other in (
+        same,
+        "A lease of one session is sixty, or 60, seconds long.",
+        "A lease is 60 seconds long, for a session too.",
+        "The grace is 20 seconds.",
+    ):
         assert contradiction(extract(question, pair(same, other))) is None
     assert contradiction(extract(question, [])) is None

@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 from sessions.contradiction import contradiction
 from sessions.decider import Reply
 from sessions.extract import Candidate, Extraction, Passage, extract
-from sessions.question import QUESTION_CHARS
+from sessions.question import ASKING, QUESTION_CHARS
 from sessions.sentences import units
 
 ASKS: Final = "What answers this: "
@@ -32,7 +32,6 @@ ASK_CHARS: Final = 300
 RECOMMEND_FROM: Final = 0.5
 """The support from which the best quotation is recommended to the person, in front of the threshold or not."""
 
-_ASKING: Final = ("?", "\uff1f")
 _USAGE: Final = {"input_tokens": 0, "output_tokens": 0, "cost": 0.0}
 
 
@@ -98,7 +97,7 @@ def question_of(request: Mapping[str, Any]) -> str:
 
 def _questions_in(text: str) -> int:
     """How many questions a text asks, 0 for one or none."""
-    count = sum(text[unit.start : unit.end].rstrip("\"'”’)*_` ").endswith(_ASKING) for unit in units(text))
+    count = sum(text[unit.start : unit.end].rstrip("\"'”’)*_` ").endswith(ASKING) for unit in units(text))
     return count if count > 1 else 0
 
 
