@@ -35,7 +35,7 @@ from sessions.contradiction import contradiction
 from sessions.extract import DOUBTFUL_MAX, THRESHOLD, WEIGHTS, Extraction, Passage, extract, is_doubtful
 from sessions.sentences import units
 
-DATA = Path(os.environ.get("SHIFTWORK_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
+DATA = Path(os.environ.get("SHIFTWORK_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
 XQUAD = DATA / "qa" / "xquad.en.json"
 SPLITS = 12
 HIDDEN_SHARE = 0.4
@@ -408,6 +408,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Held-out figures of the extractive decider.")
     parser.add_argument("--freeze", action="store_true", help="print the constants fitted on all articles")
     options = parser.parse_args()
+    if not XQUAD.exists():
+        raise SystemExit(f"no data: {XQUAD} is absent; set SHIFTWORK_DATA")
     corpus = load()
     every = [rows(corpus, number) for number in range(SPLITS)]
     if options.freeze:

@@ -23,6 +23,7 @@ sys.modules[_SPEC.name] = bench
 _SPEC.loader.exec_module(bench)
 
 pytestmark = [
+    pytest.mark.data,
     pytest.mark.skipif(
         not bench.XQUAD.exists(), reason=f"no data: {bench.XQUAD} is absent (set SHIFTWORK_DATA)"
     ),
