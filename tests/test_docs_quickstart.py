@@ -18,7 +18,7 @@ ANSWERED = {
     "How do I answer a flag?": ("resolving.md", "You answer a flag with `shiftwork resolve FLAG`"),
     "How do I postpone a flag?": ("resolving.md", "`shiftwork resolve FLAG --park UNTIL`"),
     "What happens when two people answer the same flag?": ("resolving.md", "the first answer counts"),
-    "Where do I drop files?": ("handing-in.md", "You drop files into the inbox of a queue"),
+    "Where do I drop files?": ("handing-in.md", "Drop files into the inbox"),
     "When is a dropped file taken?": ("handing-in.md", "A dropped file is taken at once when"),
     "What happens to a file that is refused?": ("handing-in.md", "moves to `inbox/rejected/`"),
     "How do I hand work in on a schedule?": ("handing-in.md", "with a timer that has an `item`"),
