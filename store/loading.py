@@ -138,7 +138,7 @@ def _answers(flag: sqlite3.Row) -> list[PersonsAnswer]:
         if answer.get("does"):  # "try again" about a crash says nothing about the item itself
             return []
         number = answer.get("question", 1)
-        asked = (
+        asked: dict[str, Any] = (
             questions[number - 1]
             if number
             else {"question": " / ".join(one["question"] for one in questions)}

@@ -16,6 +16,7 @@ from store.database import Database
 from store.errors import AlreadyResolved, Conflict, NotFound
 from store.events import Events
 from store.intake import insert_root, interrupt_running
+from store.text import shown
 
 # the condition of the partial index on flags, word for word: old flags cost nothing
 _OPEN = "state IN ('waiting', 'parked')"
@@ -317,9 +318,9 @@ def abort_item(conn: sqlite3.Connection, item: sqlite3.Row, *, now: float) -> No
 
 
 def unwant_paper(conn: sqlite3.Connection, item_id: str, about: str) -> None:
-    """A waiting paper is no longer true."""
+    """A waiting paper is no longer true. One that is still due may have been written, and a crash ate its mark."""
     conn.execute(
-        "UPDATE papers SET state = CASE state WHEN 'due' THEN 'removed' ELSE 'unwanted' END "
+        "UPDATE papers SET state = 'unwanted' "
         "WHERE item_id = ? AND kind = 'waiting' AND about = ? AND state IN ('due', 'written')",
         (item_id, about),
     )
@@ -354,7 +355,7 @@ def _finish_by_person(conn: sqlite3.Connection, flag: sqlite3.Row, answer: Answe
 def _item_row(conn: sqlite3.Connection, item_id: str) -> sqlite3.Row:
     row: sqlite3.Row | None = conn.execute("SELECT * FROM items WHERE id = ?", (item_id,)).fetchone()
     if row is None:
-        raise NotFound(f'there is no item "{item_id}"; see them all:  shiftwork list')
+        raise NotFound(f'there is no item "{shown(item_id, 60)}"; see them all:  shiftwork list')
     return row
 
 
@@ -368,7 +369,7 @@ def _open_item(conn: sqlite3.Connection, item_id: str) -> sqlite3.Row:
 def _flag_row(conn: sqlite3.Connection, flag_id: str) -> sqlite3.Row:
     row: sqlite3.Row | None = conn.execute("SELECT * FROM flags WHERE id = ?", (flag_id,)).fetchone()
     if row is None:
-        raise NotFound(f'there is no flag "{flag_id}"; see what waits:  shiftwork flags')
+        raise NotFound(f'there is no flag "{shown(flag_id, 60)}"; see what waits:  shiftwork flags')
     return row
 
 

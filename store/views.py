@@ -19,6 +19,7 @@ from store import counting
 from store.counting import COUNTED, SHOWN, SPECIAL_IDS, empty_counts
 from store.database import Database
 from store.errors import NotFound
+from store.text import shown
 from store.view_rows import conclusion_dict, event_dict, flag_dict, item_dict, parsed, session_dict
 
 __all__ = ["COUNTED", "Views", "empty_counts", "flag_dict"]
@@ -163,7 +164,7 @@ class Views:
         with self._db.read() as conn:
             row = conn.execute("SELECT * FROM flags WHERE id = ?", (flag_id,)).fetchone()
             if row is None:
-                raise NotFound(f'there is no flag "{flag_id}"; see what waits:  shiftwork flags')
+                raise NotFound(f'there is no flag "{shown(flag_id, 60)}"; see what waits:  shiftwork flags')
             out = flag_dict(row, now)
             item = conn.execute(
                 "SELECT title, door, origin, revision, constraints FROM items WHERE id = ?", (row["item_id"],)
@@ -196,7 +197,7 @@ class Views:
                 rows = conn.execute("SELECT * FROM events ORDER BY id DESC LIMIT ?", (limit,)).fetchall()
                 return [_told(conn, event_dict(row)) for row in reversed(rows)]
             if conn.execute("SELECT 1 FROM items WHERE id = ?", (item_id,)).fetchone() is None:
-                raise NotFound(f'there is no item "{item_id}"; see them all:  shiftwork list')
+                raise NotFound(f'there is no item "{shown(item_id, 60)}"; see them all:  shiftwork list')
             rows = conn.execute("SELECT * FROM events WHERE item_id = ? ORDER BY id", (item_id,)).fetchall()
             told = [_told(conn, event_dict(row)) for row in rows]
             heard = {row["session_id"] for row in rows}
@@ -207,8 +208,9 @@ class Views:
                 if row["id"] not in heard:
                     entry = {"id": None, "at": row["started_at"], "kind": "session", "queue": row["queue"],
                              "item_id": item_id, "session_id": row["id"], "data": {}}  # fmt: skip
-                    told.append(_told(conn, entry))
-        return sorted(told, key=lambda entry: entry["at"])
+                    later = (place for place, other in enumerate(told) if other["at"] > entry["at"])
+                    told.insert(next(later, len(told)), _told(conn, entry))
+        return told
 
     def why(self, item_id: str, *, now: float) -> dict[str, Any]:
         """What an item waits for and what ends the wait (FIELD 28): its shown state and the facts behind it."""
@@ -304,7 +306,7 @@ def _item(conn: sqlite3.Connection, item_id: str, now: float) -> sqlite3.Row:
         {"id": item_id, "now": now},
     ).fetchone()
     if row is None:
-        raise NotFound(f'there is no item "{item_id}"; see them all:  shiftwork list')
+        raise NotFound(f'there is no item "{shown(item_id, 60)}"; see them all:  shiftwork list')
     return row
 
 

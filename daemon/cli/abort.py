@@ -67,7 +67,7 @@ def _changes(plan: dict[str, Any]) -> list[str]:
         if plan[label]:
             lines += cells.labelled(label.upper(), f"{', '.join(str(one) for one in plan[label])} → {word}")
     for path in plan["files"]:
-        lines += cells.labelled("FILES", f"{screen.quoted(path)} → removed, unless you edited it")
+        lines.append(f"{'FILES':<{cells.LABEL}}{shown(screen.quoted(path))} → removed, unless you edited it")
     return lines
 
 

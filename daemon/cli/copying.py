@@ -13,7 +13,7 @@ from daemon.cli import reach, screen, shapes
 from store.errors import NotFound
 from store.text import shown
 
-_STEPS = 100_000  # of SQLite's machine between two looks: some milliseconds
+_STEPS = 1000  # of SQLite's machine between two looks: a few hundred rows
 _EVERY_S = 0.2
 
 

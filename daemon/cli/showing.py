@@ -63,8 +63,8 @@ def _item(item: dict[str, Any], now: float, *, config: str) -> Iterator[str]:
         yield from cells.labelled("SESSIONS" if number == 0 else "", _session(session, now))
     written = [file for file in item["files"] if file["state"] == "written" and file["path"]]
     for number, file in enumerate(written):
-        yield from cells.labelled("FILES" if number == 0 else "", screen.quoted(file["path"]))
-    yield from cells.labelled("NEXT", _next(item, config))
+        yield ("FILES" if number == 0 else "").ljust(cells.LABEL) + shown(screen.quoted(file["path"]))
+    yield "NEXT".ljust(cells.LABEL) + _next(item, config)
 
 
 def _origin(item: dict[str, Any], now: float) -> str:
