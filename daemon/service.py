@@ -81,7 +81,7 @@ class Service:
             opened.store,
             wake=self._woken,
             rung=self._rung,
-            said=said.note,
+            said=self._trigger_said,
             fatal=self._end_with,
             clock=clock,
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ def render(paper: Paper) -> bytes:
 
 def _settle_one(paper: Paper, outboxes: Mapping[str, Path | None]) -> Mark | None:
     if paper.state == "unwanted":
-        _remove_if_ours(paper)
+        _remove_if_ours(paper, outboxes.get(paper.item["queue"]))
         return _mark(paper)
     if paper.item["queue"] not in outboxes:
         return None
@@ -126,16 +127,24 @@ def _is_ours(path: Path, paper: Paper) -> bool:
         return False
 
 
-def _remove_if_ours(paper: Paper) -> None:
-    if paper.path is None:
+def _remove_if_ours(paper: Paper, folder: Path | None) -> None:
+    """Remove a file that is as we wrote it; one whose mark was lost is known by its name and its bytes."""
+    if paper.path is not None:
+        places, wanted = [Path(paper.path)], paper.digest
+    elif folder is not None:
+        places, wanted = [folder / name for name in _names(paper)[:2]], bytes_digest(render(paper))
+    else:
         return
-    path = Path(paper.path)
-    try:
-        untouched = bytes_digest(path.read_bytes()) == paper.digest
-    except OSError:
-        return
-    if untouched:
-        files.remove(path, point="papers.remove")
+    for path in places:
+        if _digest_of(path) == wanted:
+            files.remove(path, point="papers.remove")
+
+
+def _digest_of(path: Path) -> str | None:
+    """The digest of what is there; None when there is nothing that can be read."""
+    with suppress(OSError):
+        return bytes_digest(path.read_bytes())
+    return None
 
 
 def _answer(paper: Paper) -> str:

@@ -1,7 +1,8 @@
 """Files for people, as rows: what is to be written into an outbox, and what was.
 
     due → written → unwanted → removed        (a ``waiting`` paper whose flag is answered is unwanted)
-    due → removed
+    due → unwanted                            (perhaps written, and a crash ate the mark)
+    due → removed                             (there is nothing to write)
 
 The file is written after the checkpoint that wants it; its mark rides on the next commit. A row that is
 still ``due`` at start is looked at again. A written file that is gone or edited belongs to the person.
