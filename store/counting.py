@@ -42,7 +42,7 @@ WITH RECURSIVE q (name) AS (
     UNION ALL SELECT (SELECT min(queue) FROM items WHERE items.queue > q.name) FROM q WHERE q.name IS NOT NULL
 ) SELECT name FROM q WHERE name IS NOT NULL
 """
-LARGE = 5000
+LARGE = 500
 _OF_CLASS = "SELECT 1 FROM items WHERE queue = ? AND state = ? AND unverified = ?"
 _CLASSES = tuple((state, unverified) for state in ("open", "done", "aborted") for unverified in (0, 1))
 

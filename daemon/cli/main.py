@@ -9,6 +9,7 @@ Only the called verb's parser is built: a cold start of a reading verb stays nea
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
 import os
 import sys
@@ -28,6 +29,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and give its exit code. Nothing but a bug of ours leaves as an exception."""
     _never_fail_to_write_a_character()
     words = list(sys.argv[1:] if argv is None else argv)
+    quick = argv is None and _is_quick(words)
+    if quick:
+        gc.disable()  # nothing of it outlives the process
     try:
         code = _run(words)
         if sys.stdout is not None:
@@ -44,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _drop_stdout()
         _say(_os_error_words(error))
         code = 1
-    if argv is None and _is_quick(words):
+    if quick:
         _leave(code)
     return code
 
