@@ -1,8 +1,8 @@
 """``run --once`` and ``run --drain``: what is ready now, in the foreground, for cron and systemd timers.
 
-Takes the daemon's lock, takes back what dead sessions held, scans the inboxes once, runs one session (``--once``) or
-sessions until nothing is ready (``--drain``), evaluates alerts, ends. Nothing is waited for: a node that sleeps and a
-file that is still being written are for the next call. Exit 0 also when nothing was ready or a person is asked.
+Takes the daemon's lock, takes back what dead sessions held, scans the inboxes once, hands in what timers owe, runs one
+session (``--once``) or sessions until nothing is ready (``--drain``), evaluates alerts, ends. Nothing is waited for: a
+node that sleeps and a file that is still being written are for the next call. Exit 0 also when nothing was ready or a person is asked.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from daemon.starting import Opened
 from daemon.terminal import Terminal
 from notify.pager import Pager
 from notify.policy import policy_from
-from store.errors import StoreBusy
+from store.errors import CapReached, StoreBusy
 from store.opening import note_clean_stop
-from triggers.build import inbox_specs
+from triggers.build import inbox_specs, timer_specs
 from triggers.inbox.scan import scan_once
 from triggers.inbox.spec import InboxMemory
+from triggers.ticks import run_due
 
 Mode = Literal["once", "drain"]
 
@@ -97,6 +98,12 @@ class OneShot:
             report = scan_once(spec, store, self._clock(), InboxMemory())
             for line in report.said:
                 self._said.note(line)
+        timers = timer_specs(config.triggers)
+        try:
+            for _ in run_due(timers, store.intake, config.state_dir, now=self._clock(), caps=config.caps()):
+                pass
+        except CapReached as full:
+            self._said.note(f"{full}; the timer's item is handed in at a later call")
 
     async def _page(self) -> None:
         pager = Pager(self._opened.store, policy_from(self._opened.config.notify), clock=self._clock)

@@ -49,7 +49,7 @@ def open_up(file: Path, *, warn: Callable[[str], None], clock: Callable[[], floa
         raise
     lock = Lock.acquire(config.state_dir, now=clock())
     try:
-        told = opening.prepare(config.state_dir)
+        told = opening.prepare(config.state_dir, allow_network=config.daemon.allow_network_store)
         store = open_store(config.state_dir)
     except (StoreRefused, ConfigProblem) as refusal:
         _page(refusal, scene_of(config), warn, clock())

@@ -211,6 +211,8 @@ def answers_block(answers: Sequence[PersonsAnswer]) -> Block:
     for answer in answers:
         said = answer.text if answer.option in (None, answer.text) else f"{answer.option}\n{answer.text}"
         head = f"[{answer.flag_id}] {label(answer.by)} answered, {iso(answer.at)}"
+        if answer.stale:
+            head += ", asked about an earlier revision of the item"
         lines.append(f"{head}\nasked:\n{quoted(answer.question)}\nanswered:\n{quoted(said)}")
     return block("answers", "\n".join(["A PERSON ANSWERED. This decides what it answers.", *lines]))
 

@@ -253,6 +253,7 @@ def _request(
                 "text": answer.text,
                 "by": answer.by,
                 "at": blocks.iso(answer.at),
+                "stale": answer.stale,
             }
             for answer in loaded.answers
         ],

@@ -26,6 +26,7 @@ class DaemonLimits(Section):
     grace: Annotated[Duration, Field(ge=0)] = parse_duration("20s")
     lease: Annotated[Duration, Field(ge=0.5)] = parse_duration("60s")
     crash_limit: Annotated[int, Field(ge=1, le=100)] = 3
+    allow_network_store: bool = False
     worker_memory: Annotated[Size, Field(ge=128 << 20)] = parse_size("1GiB")
 
 

@@ -26,6 +26,7 @@ class PersonsAnswer(NamedTuple):
     text: str
     by: str
     at: float
+    stale: bool = False  # it was asked about an earlier revision of the item
 
 
 class Loaded(NamedTuple):
@@ -103,7 +104,7 @@ class Loading:
             failures=node["failures"],
             crashes=node["crashes"],
             why=node["why"],
-            answers=tuple(answer for flag in flags for answer in _answers(flag)),
+            answers=tuple(answer for flag in flags for answer in _answers(flag, item["revision"])),
             rejected=(),
             created_at=item["created_at"],
             generation=item["generation"],
@@ -131,7 +132,7 @@ def _constraints(row: sqlite3.Row) -> tuple[Constraint, ...]:
         raise Unreadable(f"constraints cannot be parsed ({error})") from None
 
 
-def _answers(flag: sqlite3.Row) -> list[PersonsAnswer]:
+def _answers(flag: sqlite3.Row, revision: int) -> list[PersonsAnswer]:
     try:
         answer: dict[str, Any] = json.loads(flag["answer"])
         questions = json.loads(flag["questions"])
@@ -146,6 +147,11 @@ def _answers(flag: sqlite3.Row) -> list[PersonsAnswer]:
         option = answer.get("option")
         label = asked["options"][option - 1]["label"] if option else None
         text = answer["text"] if not answer.get("reason") else f"{answer['text']} ({answer['reason']})"
-        return [PersonsAnswer(flag["id"], asked["question"], label, text, answer["by"], flag["resolved_at"])]
+        stale = flag["revision"] != revision
+        return [
+            PersonsAnswer(
+                flag["id"], asked["question"], label, text, answer["by"], flag["resolved_at"], stale
+            )
+        ]
     except (ValueError, TypeError, KeyError, IndexError) as error:
         raise Unreadable(f"the answer to {flag['id']} cannot be parsed ({error})") from None

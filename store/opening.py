@@ -30,6 +30,7 @@ KNOWN_VERSION = 1
 KNOWN_APPLICATION = 0x53484654
 CLEAN_NAME = "clean.json"
 TRACES = (f"{DB_NAME}-wal", CLEAN_NAME, "history.db")
+RESTORE = "To go on from a backup, move the whole folder away and put the copy, as shiftwork.db, alone into a new one"
 _HEADER = b"SQLite format 3\x00"
 
 
@@ -84,10 +85,7 @@ def note_clean_stop(db: Database) -> None:
 
 def damaged(path: Path, what: str) -> StoreRefused:
     """The error for a file that SQLite itself complains about."""
-    return StoreRefused(
-        f"{path} is damaged ({what}). Nothing was written. Put a backup in its place, or keep the file aside and ask "
-        "for help; see docs/recovery.md"
-    )
+    return StoreRefused(f"{path} is damaged ({what}). Nothing was written. {RESTORE}")
 
 
 def _prepare_locked(state_dir: Path, sequence: int, *, wal: bool) -> list[str]:
@@ -158,8 +156,7 @@ def _refuse_if_vanished(state_dir: Path, sequence: int) -> None:
     if traces:
         raise StoreRefused(
             f"{state_dir / DB_NAME} is missing, but this folder held a store: {', '.join(traces)}. "
-            f"Nothing was written. "
-            f"Put the file or a backup back; to begin anew on purpose, move {state_dir} away"
+            f"Nothing was written. Put the file back. {RESTORE}. To begin anew on purpose, move the folder away"
         )
 
 
@@ -167,11 +164,9 @@ def _check_header(path: Path) -> None:
     with path.open("rb") as file:
         head = file.read(100)
     if not head:
-        raise StoreRefused(f"{path} is empty (0 bytes). Nothing was written. Put a backup in its place")
+        raise StoreRefused(f"{path} is empty (0 bytes). Nothing was written. {RESTORE}")
     if len(head) < 100 or head[:16] != _HEADER:
-        raise StoreRefused(
-            f"{path} is not an SQLite file. Nothing was written. Put the store or a backup in its place"
-        )
+        raise StoreRefused(f"{path} is not an SQLite file. Nothing was written. {RESTORE}")
     application, version = struct.unpack(">I", head[68:72])[0], struct.unpack(">I", head[60:64])[0]
     if application != KNOWN_APPLICATION:
         raise StoreRefused(
@@ -220,8 +215,7 @@ def _check_commits(conn: sqlite3.Connection, path: Path, noted: int, *, had_wal:
     if not had_wal:
         raise StoreRefused(
             f"{path} lacks its newest {lost}: {path.name}-wal was deleted, or an older copy was put here. "
-            f"Nothing was written. Put the -wal file back; if you restored a backup on purpose, "
-            f"delete {path.parent / 'store.lock'}"
+            f"Nothing was written. Put the -wal file back. {RESTORE}"
         )
     return [f"the newest {lost} are lost: {path.name}-wal was cut or damaged; the state before them is whole"]
 
@@ -280,7 +274,9 @@ def _migrate(state_dir: Path, version: int) -> str:
 def _child(action: str, *arguments: str, path: Path) -> None:
     import subprocess
 
-    program = Path(__file__).with_name("migrations.py")  # as a file: no folder of the user's can stand in for ours
+    program = Path(__file__).with_name(
+        "migrations.py"
+    )  # as a file: no folder of the user's can stand in for ours
     done = subprocess.run(
         [sys.executable, "-P", str(program), action, *arguments],
         capture_output=True,

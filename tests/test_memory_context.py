@@ -103,7 +103,7 @@ def test_the_request_says_what_the_blocks_say(store):
     assert request["conclusions"] == [{"id": "c-1", "subject": "flags", "value": "are many"}]
     assert request["answers"] == [
         {"flag": "f-0001", "question": "Which?", "option": "left", "text": "left, please", "by": "anna",
-         "at": "2027-01-15T08:00:00Z"}
+         "at": "2027-01-15T08:00:00Z", "stale": False}
     ]  # fmt: skip
     assert {"id", "text", "stale", "source", "at"} <= set(request["episodes"][0])
     assert request["passages"] == [

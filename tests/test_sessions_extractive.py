@@ -10,7 +10,7 @@ import pytest
 
 from sessions import ladder
 from sessions.config import ExtractiveDecider as Settings
-from sessions.deciders.extractive import ASKS, NONE_FITS, ExtractiveDecider, decision, label
+from sessions.deciders.extractive import ASKS, LOOK_AGAIN, NONE_FITS, ExtractiveDecider, decision, label
 from sessions.extract import THRESHOLD, Passage, extract
 
 GRACE = {
@@ -77,7 +77,7 @@ def test_below_the_threshold_a_person_chooses_among_the_candidates():
     assert body["decision"] == "flag"
     assert body["stuck"].startswith("no passage supports an answer well enough (best 0.")
     options = body["questions"][0]["options"]
-    assert [one["label"].split(":")[0] for one in options[:-1]] == ["docs/limits.md#3", "docs/limits.md#2"]
+    assert [one["label"].split(":")[0] for one in options[:-2]] == ["docs/limits.md#3", "docs/limits.md#2"]
     assert options[0]["cost"].startswith("quotes docs/limits.md; support 0.")
     assert options[-1]["label"] == NONE_FITS
 
@@ -100,7 +100,7 @@ def test_passages_that_contradict_each_other_go_to_a_person_without_a_recommenda
     assert "20" in body["stuck"]
     assert "45" in body["stuck"]
     assert body["questions"][0]["recommendation"]["option"] is None
-    assert {one["label"].split(":")[0] for one in body["questions"][0]["options"][:-1]} == {
+    assert {one["label"].split(":")[0] for one in body["questions"][0]["options"][:-2]} == {
         GRACE["id"],
         "notes.md#1",
     }
@@ -110,7 +110,7 @@ def test_passages_that_contradict_each_other_go_to_a_person_without_a_recommenda
 def test_without_a_match_it_says_so_and_offers_to_close_the_item(passages):
     body = decided(request("Who won the world cup?", passages))
     assert body["stuck"].startswith("nothing in the sources matches")
-    assert [one["label"] for one in body["questions"][0]["options"]] == [NONE_FITS]
+    assert [one["label"] for one in body["questions"][0]["options"]] == [LOOK_AGAIN, NONE_FITS]
     assert body["questions"][0]["recommendation"]["option"] is None
 
 
@@ -144,6 +144,17 @@ def test_a_persons_own_words_are_quoted_as_theirs():
     body = decided({**asked, "answers": [answer(asked, text="Twenty seconds.\nAsk me again.")]})
     assert body["text"] == "Answered by anna:\n\n> Twenty seconds.\n> Ask me again."
     assert body["citations"] == ["f-0192"]
+
+
+def test_look_again_decides_anew_as_if_nobody_had_answered():
+    asked = request(passages=(GRACE, OTHERWISE))
+    assert decided({**asked, "answers": [answer(asked, option=LOOK_AGAIN)]}) == decided(asked)
+
+
+def test_an_answer_about_an_earlier_revision_does_not_end_the_item():
+    asked = request(passages=(GRACE, OTHERWISE))
+    stale = {**answer(asked, text="blue"), "stale": True}
+    assert decided({**asked, "answers": [stale]}) == decided(asked)
 
 
 def test_none_of_these_closes_the_item_and_says_who_said_so():

@@ -27,6 +27,7 @@ ASKS: Final = "What answers this: "
 
 AGAINST: Final = "passages contradict each other"
 NONE_FITS: Final = "None of these"
+LOOK_AGAIN: Final = "Look again"
 LABEL_CHARS: Final = 160
 ASK_CHARS: Final = 300
 RECOMMEND_FROM: Final = 0.5
@@ -54,8 +55,12 @@ def decision(request: Mapping[str, Any], *, threshold: float) -> dict[str, Any]:
     """The decision on a ``shiftwork.request/1`` object. Pure."""
     asked = question_of(request)
     extraction = extract(asked, [_passage(one) for one in request.get("passages", ())])
-    answers = [one for one in request.get("answers", ()) if str(one.get("question", "")).startswith(ASKS)]
-    if answers:
+    answers = [
+        one
+        for one in request.get("answers", ())
+        if str(one.get("question", "")).startswith(ASKS) and not one.get("stale")
+    ]
+    if answers and answers[-1].get("option") != LOOK_AGAIN:
         return _answered(answers[-1], asked, extraction)
     best = extraction.best
     if best is None:
@@ -138,10 +143,13 @@ def _flag(asked: str, extraction: Extraction, why: str) -> dict[str, Any]:
     best = extraction.best
     options = [{"label": label(one), "cost": f"quotes {_source(one)}; support {_two(one.support)}"}
                for one in extraction.candidates]  # fmt: skip
+    options.append({"label": LOOK_AGAIN, "cost": "for when a source was added or changed since"})
     options.append({"label": NONE_FITS, "cost": "closes the item, saying that the sources hold no answer"})
     recommended: int | None = None
     if best is None:
-        advice = "there is nothing to quote: answer in your own words, or add a source that says it"
+        advice = (
+            "there is nothing to quote: answer in your own words, or add a source that says it and look again"
+        )
     elif why.startswith(AGAINST):
         advice = "which of them holds is not for code to say"
     elif best.support >= RECOMMEND_FROM:
