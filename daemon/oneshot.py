@@ -1,8 +1,9 @@
 """``run --once`` and ``run --drain``: what is ready now, in the foreground, for cron and systemd timers.
 
-Takes the daemon's lock, takes back what dead sessions held, scans the inboxes once, hands in what timers owe, runs one
-session (``--once``) or sessions until nothing is ready (``--drain``), evaluates alerts, ends. Nothing is waited for: a
-node that sleeps and a file that is still being written are for the next call. Exit 0 also when nothing was ready or a person is asked.
+Takes the daemon's lock, takes back what dead sessions held, scans the inboxes once, hands in what timers owe,
+runs one session (``--once``) or sessions until nothing is ready (``--drain``), evaluates alerts, ends. Nothing is
+waited for: a node that sleeps and a file that is still being written are for the next call. Exit 0 also when nothing
+was ready or a person is asked.
 """
 
 from __future__ import annotations
