@@ -32,6 +32,7 @@ def run(args: argparse.Namespace) -> int:
         if args.dry_run:
             return _show(args, plan, changed=False)
         if plan["state"] == "aborted":
+            reach.settle(places, store, args.id, now)  # whoever aborted it may have died before its files
             return _show(args, plan, changed=False)
         if not args.yes:
             _ask(plan, config=str(places.file))

@@ -57,6 +57,7 @@ def run(args: argparse.Namespace) -> int:
     with reach.writing(args) as (places, store):
         flag = store.views.flag(args.flag, now=now)
         if flag["state"] == "resolved":
+            reach.settle(places, store, flag["item"], now)  # whoever answered may have died before its files
             raise AlreadyResolved(flag_screen.already(flag, now))
         by = reach.person(args.by)
         answer = None if form == "park" else _answer(args, form, flag, by)
