@@ -87,9 +87,7 @@ def spawn(folder: Path, *words, **more) -> subprocess.Popen[str]:
         [sys.executable, "-P", "-m", "daemon", *words],
         cwd=folder,
         env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        **more,
+        **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, **more},
     )
