@@ -17,7 +17,7 @@ from daemon import sweep, terminal
 from daemon.config import Config
 from daemon.workers import Death
 from sessions import papers
-from store import owners
+from store import files, owners
 from store.claims import Lease
 from store.errors import StoreBusy, StoreRefused
 from store.papers import Mark
@@ -77,6 +77,7 @@ class Books:
         self._sweep_at = 0.0
         self._flag_due_at: float | None = 0.0
         self._papers_at: float | None = 0.0
+        self._tidy = False
 
     def look_around(self) -> None:
         """Let the next look take in everything: somebody else changed the store."""
@@ -98,6 +99,9 @@ class Books:
             )
         if orders.trouble:  # only a write proves that it is over
             self._store.events.note(now=now, kind="store", data={"over": orders.trouble})
+        if orders.deaths or not self._tidy:
+            self._clear_away()
+            self._tidy = True
         self._ride(orders.marks, now)
         lines = self._settle_deaths(orders.deaths, now)
         if now >= self._sweep_at:
@@ -137,6 +141,14 @@ class Books:
         if next_due_at is not None:
             times.append(next_due_at if next_due_at > now else self._sweep_at)
         return min((at for at in times if at is not None), default=None)
+
+    def _clear_away(self) -> None:
+        """Half-written files that the dead left where they wrote."""
+        state = self._store.state_dir
+        outboxes = [queue.outbox for queue in self.config.queues.values() if queue.outbox is not None]
+        for folder in (state, state / "inboxes", state / "timers", *outboxes):
+            with suppress(OSError):
+                files.remove_leftovers(folder)
 
     def _settle_deaths(self, deaths: Sequence[Death], now: float) -> list[str]:
         """Nodes of workers that died: given back when we ended them or the disk did, else a crash is counted."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from store.errors import NameTaken
 from store.points import reach
 
+_PREFIX, _SUFFIX = ".shiftwork-", ".tmp"  # .shiftwork-PID-….tmp
 _RENAME_NOREPLACE = 1
 _AT_FDCWD = -100
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -76,6 +77,17 @@ def remove(path: Path, *, point: str) -> bool:
     return True
 
 
+def remove_leftovers(folder: Path) -> int:
+    """Remove temporaries of writers that died before they gave them their name; how many."""
+    removed = 0
+    for path in folder.glob(f"{_PREFIX}*{_SUFFIX}"):
+        pid = path.name.removeprefix(_PREFIX).partition("-")[0]
+        if pid.isdecimal() and not _lives(int(pid)):
+            path.unlink(missing_ok=True)
+            removed += 1
+    return removed
+
+
 def fsync_folder(folder: Path) -> None:
     """Make the names in ``folder`` durable."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -86,7 +98,7 @@ def fsync_folder(folder: Path) -> None:
 
 
 def _temporary_beside(path: Path, data: bytes, *, mode: int, fsync: bool) -> str:
-    fd, temporary = tempfile.mkstemp(prefix=".shiftwork-", suffix=".tmp", dir=path.parent)
+    fd, temporary = tempfile.mkstemp(prefix=f"{_PREFIX}{os.getpid()}-", suffix=_SUFFIX, dir=path.parent)
     try:
         with os.fdopen(fd, "wb") as out:
             out.write(data)
@@ -118,6 +130,16 @@ def _rename_exclusive(src: str, dst: str) -> None:
 
 
 @cache
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
 def _umask() -> int:
     """This process's umask, without changing it even for a moment."""
     with open("/proc/self/status", encoding="ascii", errors="replace") as status:
