@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T", list[Any], dict[str, Any])
 
 STEP_FIELDS = ("name", "decided_by", "what", "ms")
 
@@ -14,7 +16,7 @@ def flag_dict(row: sqlite3.Row, now: float) -> dict[str, Any]:
 
     A parked flag whose time has come waits again, also while no daemon is there to write that down.
     """
-    questions = parsed(row["questions"], [])
+    questions = [_question(one) for one in parsed(row["questions"], []) if isinstance(one, dict)]
     first = questions[0] if questions else {}
     due = row["state"] == "parked" and row["parked_until_at"] <= now
     state = "waiting" if due else row["state"]
@@ -30,7 +32,7 @@ def flag_dict(row: sqlite3.Row, now: float) -> dict[str, Any]:
         "questions": questions,
         "state": state,
         "cause": row["cause"],
-        "evidence": parsed(row["evidence"], []),
+        "evidence": [str(one) for one in parsed(row["evidence"], [])],
         "asked_at": row["asked_at"],
         "age_s": max(0.0, now - row["asked_at"]),
         "parked_until_at": None if due else row["parked_until_at"],
@@ -38,7 +40,7 @@ def flag_dict(row: sqlite3.Row, now: float) -> dict[str, Any]:
         "expired": row["expires_at"] is not None and row["expires_at"] <= now and state == "waiting",
         "resolved_at": row["resolved_at"],
         "resolved_by": row["resolved_by"],
-        "answer": parsed(row["answer"], None),
+        "answer": parsed(row["answer"], {}) or None,
     }
 
 
@@ -48,7 +50,7 @@ def item_dict(item: sqlite3.Row, now: float) -> dict[str, Any]:
         "id": item["id"],
         "queue": item["queue"],
         "key": item["key"],
-        "title": item["title"],
+        "title": text_of(item["title"]),
         "state": item["shown"] or item["state"],
         "age_s": max(0.0, now - item["created_at"]),
         "version": item["version"],
@@ -61,9 +63,9 @@ def item_dict(item: sqlite3.Row, now: float) -> dict[str, Any]:
         "unverified": bool(item["unverified"]),
         "created_at": item["created_at"],
         "finished_at": item["finished_at"],
-        "body": item["body"],
-        "constraints": [{**one, "author": "item"} for one in parsed(item["constraints"], [])],
-        "result": parsed(item["result"], None),
+        "body": text_of(item["body"]),
+        "constraints": item_rules(item["constraints"]),
+        "result": _result(item["result"]),
     }
 
 
@@ -74,7 +76,8 @@ def event_dict(row: sqlite3.Row) -> dict[str, Any]:
 
 def session_dict(row: sqlite3.Row) -> dict[str, Any]:
     """A session with its steps as objects."""
-    steps = [dict(zip(STEP_FIELDS, step, strict=False)) for step in parsed(row["steps"], [])]
+    found = [step for step in parsed(row["steps"], []) if isinstance(step, list)]
+    steps = [dict(zip(STEP_FIELDS, step, strict=False)) for step in found]
     return {**dict(row), "steps": steps}
 
 
@@ -83,11 +86,47 @@ def conclusion_dict(row: sqlite3.Row) -> dict[str, Any]:
     return {**dict(row), "evidence": parsed(row["evidence"], [])}
 
 
-def parsed(text: str | None, otherwise: Any) -> Any:
-    """JSON of one row, or ``otherwise`` where there is none or it does not parse."""
-    if text is None:
+def item_rules(text: str) -> list[dict[str, Any]]:
+    """An item's own constraints, verbatim: text, kind, author."""
+    rules = [one for one in parsed(text, []) if isinstance(one, dict) and isinstance(one.get("text"), str)]
+    return [{"text": one["text"], "kind": str(one.get("kind", "scope")), "author": "item"} for one in rules]
+
+
+def text_of(value: object) -> str:
+    """A column that should hold text, as text: a hand-edited row must not keep the others from being shown."""
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
+
+
+def parsed(text: str | None, otherwise: T) -> T:
+    """JSON of one row, or ``otherwise`` where there is none, it does not parse, or it is of another type."""
+    if not isinstance(text, str):
         return otherwise
     try:
-        return json.loads(text)
+        found = json.loads(text)
     except ValueError:
         return otherwise
+    return found if isinstance(found, type(otherwise)) else otherwise
+
+
+def _result(text: str | None) -> dict[str, Any] | None:
+    """An item's result: its text and citations, and whatever else was recorded."""
+    found = parsed(text, {})
+    if not found:
+        return None
+    citations = found.get("citations")
+    return {
+        **found,
+        "text": str(found.get("text", "")),
+        "citations": citations if isinstance(citations, list) else [],
+    }
+
+
+def _question(one: dict[str, Any]) -> dict[str, Any]:
+    """A question of a flag; options without a label, which only a hand-edited row has, are left out."""
+    options = one.get("options")
+    kept = (
+        [option for option in options if isinstance(option, dict) and isinstance(option.get("label"), str)]
+        if isinstance(options, list)
+        else []
+    )
+    return {**one, "question": str(one.get("question", "")), "options": kept}

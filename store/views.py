@@ -20,7 +20,16 @@ from store.counting import COUNTED, SHOWN, SPECIAL_IDS, empty_counts
 from store.database import Database
 from store.errors import NotFound
 from store.text import shown
-from store.view_rows import conclusion_dict, event_dict, flag_dict, item_dict, parsed, session_dict
+from store.view_rows import (
+    conclusion_dict,
+    event_dict,
+    flag_dict,
+    item_dict,
+    item_rules,
+    parsed,
+    session_dict,
+    text_of,
+)
 
 __all__ = ["COUNTED", "Views", "empty_counts", "flag_dict"]
 
@@ -93,7 +102,7 @@ class Views:
             {
                 "id": row["id"],
                 "queue": row["queue"],
-                "title": row["title"],
+                "title": text_of(row["title"]),
                 "state": row["shown"] or row["state"],
                 "age_s": max(0.0, now - row["created_at"]),
                 "attempts": row["attempts"],
@@ -169,11 +178,9 @@ class Views:
             item = conn.execute(
                 "SELECT title, door, origin, revision, constraints FROM items WHERE id = ?", (row["item_id"],)
             ).fetchone()
-            out["title"], out["door"], out["origin"] = item["title"], item["door"], item["origin"]
+            out["title"], out["door"], out["origin"] = text_of(item["title"]), item["door"], item["origin"]
             out["revised_since"] = item["revision"] > row["revision"]
-            out["constraints"] = _queue_constraints(conn, row["queue"]) + [
-                {**one, "author": "item"} for one in parsed(item["constraints"], [])
-            ]
+            out["constraints"] = _queue_constraints(conn, row["queue"]) + item_rules(item["constraints"])
             out["done"] = _dicts(
                 conn,
                 "SELECT subject, value FROM conclusions WHERE item_id = ? AND superseded_by IS NULL ORDER BY id",
@@ -258,7 +265,7 @@ class Views:
             return {
                 "id": item_id,
                 "queue": item["queue"],
-                "title": item["title"],
+                "title": text_of(item["title"]),
                 "state": item["shown"] or item["state"],
                 "nodes": _column(
                     conn,

@@ -308,6 +308,7 @@ def test_hostile_words_reach_no_terminal_raw(desk):
         ("why", item),
     ]
     screens += [("abort", item, "--dry-run"), ("status",), ("doctor",)]
+    screens += [(*words, "--json") for words in screens]
     for words in screens:
         assert desk.run(*words) == 0
         for char in "\x1b\x07\u202e\u2066\x9b":
@@ -444,3 +445,33 @@ def test_json_is_valid_whatever_is_in_it(desk):
     assert json.loads(desk.out)["body"] == "日本 \x9b €"
     assert desk.run("list") == 0
     assert "\\xffA" in desk.out
+
+
+@pytest.mark.parametrize("junk", ["'{'", "'[1, {}, null]'", "'{\"a\": 1}'", "'7'", "''", "x'00ff'"])
+def test_one_hand_edited_row_keeps_no_other_from_being_shown(desk, junk):
+    world = desk.world(flag(), answer())
+    broken = world.hand("first")
+    world.session()
+    other = world.hand("second")
+    world.session()
+    with world.store.db.write(point="extend") as conn:
+        conn.execute(f"UPDATE items SET title = {junk}, body = {junk}, constraints = {junk}")
+        conn.execute(f"UPDATE items SET result = {junk} WHERE state = 'done'")
+        conn.execute(f"UPDATE flags SET questions = {junk}, evidence = {junk}")
+        conn.execute(f"UPDATE events SET data = {junk}")
+        conn.execute(f"UPDATE sessions SET steps = {junk}")
+        conn.execute(f"UPDATE decisions SET body = {junk}")
+    screens = [
+        ("list",),
+        ("flags",),
+        ("status",),
+        ("log",),
+        ("show", "f-0001"),
+        ("abort", broken, "--dry-run"),
+    ]
+    screens += [(verb, item) for verb in ("show", "log", "why") for item in (broken, other)]
+    for words in screens:
+        assert desk.run(*words) == 0, desk.err
+        assert desk.run(*words, "--json") == 0
+        json.loads(desk.out)
+    assert broken in "".join(desk.lines("list"))

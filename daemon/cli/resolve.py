@@ -81,13 +81,11 @@ def _until(text: str, now: float) -> float:
 def _answer(args: argparse.Namespace, form: str, flag: dict[str, Any], by: str) -> Answer:
     from store.people import Answer, option_of
 
-    several = len(flag["questions"]) > 1
-    number = args.question or (0 if several and form == "answer" else 1)
-    if several and form != "answer" and args.question is None:
-        raise _misfit(
-            flag, f"{flag['id']} asks {len(flag['questions'])} questions; say which with --question N"
-        )
-    if number > len(flag["questions"]):
+    asked = len(flag["questions"])
+    number = args.question or (0 if asked != 1 and form == "answer" else 1)
+    if asked > 1 and form != "answer" and args.question is None:
+        raise _misfit(flag, f"{flag['id']} asks {asked} questions; say which with --question N")
+    if number > asked:
         raise _misfit(flag, f"{flag['id']} has no question {number}")
     reason = args.reason.strip()
     if form == "answer":

@@ -26,10 +26,14 @@ def note(text: str) -> None:
 
 
 def json_out(value: Any) -> None:
-    """One JSON document on stdout, for programs."""
+    """One JSON document on stdout, for programs. What a terminal could act on, or cannot show, is escaped in it."""
     import json
 
-    print(json.dumps(value, ensure_ascii=False, indent=2))
+    text = json.dumps(value, ensure_ascii=False, indent=2)
+    known = (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "") == "utf8"
+    if not known or not text.replace("\n", "").isprintable():
+        text = json.dumps(value, indent=2)
+    print(text)
 
 
 def age(seconds: float) -> str:
