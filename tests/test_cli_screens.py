@@ -336,7 +336,7 @@ def test_the_log_tells_a_stranger_what_was_decided_why_and_at_what_cost(desk):
     assert fits(desk.out)
     told = " ".join(line[8:].strip() for line in desk.out.splitlines())
     assert "handed in: cli hello.md (v1)" in told
-    assert "session 1: claimed by test at v1, attempt 1, context " in told
+    assert "session 1: claimed at v1, attempt 1, woken by test, context " in told
     assert "decided by the model: flag" in told
     assert "because unsure" in told
     assert "checkpoint v1 → v2 · flagged · asked f-0001" in told

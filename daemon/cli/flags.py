@@ -74,12 +74,13 @@ def recommended(flag: dict[str, Any]) -> str:
 
 
 def answer_words(flag: dict[str, Any]) -> list[str]:
-    """The words of a command that answers this flag: the recommended option, or the first, or a text."""
+    """The words of a command that answers this flag: the recommended option, or what fits where there is none."""
     words = ["resolve", flag["id"]]
     if len(flag["questions"]) > 1:
         words += ["--question", "1"]
-    if flag["options"]:
-        return [*words, "--option", str((flag["recommendation"] or {}).get("option") or 1)]
+    best = (flag["recommendation"] or {}).get("option")
+    if best is not None:
+        return [*words, "--option", str(best)]
     return [*words, "--approve"] if flag["kind"] == "confirm" else [*words, "--answer", '"…"']
 
 

@@ -23,8 +23,8 @@ def words(event: Mapping[str, Any], *, named: bool, now: float) -> Iterator[str]
 def _session(event: Mapping[str, Any], now: float) -> Iterator[str]:
     """Claim, decision, checkpoint of the session that the event belongs to."""
     session, decision, data = event["session"], event["decision"], event["data"]
-    trigger = f" by {shown(session['trigger'])}" if session["trigger"] else ""
-    claimed = f"session {session['id']}: claimed{trigger} at v{session['start_version']}, attempt {session['attempt']}"
+    woken = f", woken by {shown(session['trigger'], 80)}" if session["trigger"] else ""
+    claimed = f"session {session['id']}: claimed at v{session['start_version']}, attempt {session['attempt']}{woken}"
     yield claimed + _context(session, data)
     if decision is not None:
         yield from _decision(decision, data)
