@@ -58,14 +58,14 @@ def summary_of(key: str, cause: Cause | None, *, now: float) -> str:
         return headline(key)
     queue = shown(cause.queue, 80)
     if cause.waiting is not None:
-        flags = _count(cause.waiting.count, "flag waits", "flags wait")
+        flags = _count(cause.waiting.flags, "flag waits", "flags wait")
         return f"{flags} in queue {queue}, the oldest for {age(now - cause.waiting.oldest_at)}"
     if cause.crashed:
         nodes = _count(len(cause.crashed), "node crashed", "nodes crashed")
         verb = "is" if len(cause.crashed) == 1 else "are"
         return f"{nodes} too often in queue {queue} and {verb} not retried"
     if family(key) == "rejected":
-        refused = _count(sum(one.count for one in cause.problems), "input was", "inputs were")
+        refused = _count(sum(one.times for one in cause.problems), "input was", "inputs were")
         return f"{refused} refused in queue {queue}"
     return f"{headline(key)}: {shown(cause.problems[0].detail, 80)}"
 

@@ -9,6 +9,7 @@ which makes the score lower, never higher.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -215,7 +216,7 @@ def is_date(word: Word) -> bool:
     return word.low in _DATE_WORDS or (word.is_number and word.low.isdigit() and 3 <= len(word.low) <= 4)
 
 
-_FITS: Final = {
+_FITS: Final[dict[str, Callable[[Word, int], bool]]] = {
     "number": lambda word, _: is_quantity(word),
     "date": lambda word, _: is_date(word),
     "who": lambda word, position: position > 0 and word.is_name,

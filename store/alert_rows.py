@@ -134,7 +134,7 @@ class Waiting(NamedTuple):
     """A queue's waiting flags: how many, the oldest; how many are over the limit, and the newest of those."""
 
     queue: str
-    count: int
+    flags: int
     oldest_at: float
     over: int
     newest_over: int
@@ -153,7 +153,7 @@ class Crashed(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """A stored fact; ``count`` and ``seen_at`` move only for counted kinds (``COUNTED_PROBLEMS``)."""
+    """A stored fact; ``times`` and ``seen_at`` move only for counted kinds (``COUNTED_PROBLEMS``)."""
 
     key: str
     queue: str | None
@@ -161,7 +161,7 @@ class Problem(NamedTuple):
     detail: str
     since_at: float
     seen_at: float
-    count: int
+    times: int
 
 
 class Facts(NamedTuple):

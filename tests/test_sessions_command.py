@@ -96,7 +96,7 @@ def test_nothing_the_program_started_outlives_the_call(tmp_path):
 def test_a_program_dies_with_its_worker_however_that_dies(tmp_path):
     code = (
         "import sys; from sessions.deciders.command import CommandDecider\n"
-        "program = 'import os, time; open(\"pid\", \"w\").write(str(os.getpid())); time.sleep(99)'\n"
+        'program = \'import os, time; open("pid", "w").write(str(os.getpid())); time.sleep(99)\'\n'
         "argv = (sys.executable, '-c', program)\n"
         "CommandDecider(argv, timeout_s=99, max_output=99, folder=sys.argv[1]).decide({}, timeout_s=99)\n"
     )

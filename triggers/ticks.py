@@ -118,12 +118,11 @@ def items(spec: TimerSpec, planned: float) -> list[Handed]:
     """What the tick of a planned instant hands in: one item per queue, or nothing."""
     if spec.body is None:
         return []
-    table = {"key": f"{spec.name}@{instant_text(planned)}", "title": spec.title}
+    instant = f"{spec.name}@{instant_text(planned)}"
+    table = {"key": instant, "title": spec.title}
     draft = intake.from_table(table, spec.body)
     return [
-        draft.handed(queue=queue, door="timer", origin=spec.name, name=spec.name)._replace(
-            delivery=table["key"]
-        )
+        draft.handed(queue=queue, door="timer", origin=spec.name, name=spec.name)._replace(delivery=instant)
         for queue in spec.queues
     ]
 
