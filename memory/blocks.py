@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from store.intake import Constraint
@@ -94,6 +95,7 @@ def label(text: str, limit: int = 120) -> str:
     return json.dumps(shown(text, limit), ensure_ascii=False)
 
 
+@lru_cache(maxsize=4096)  # the same notes are shown in one context after the other
 def iso(at: float) -> str:
     """``2026-03-01T12:00:00Z``."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))

@@ -267,7 +267,8 @@ def _premises(loaded: Loaded, found: Recalled, constraints_digest: str) -> dict[
     """Digests of all that was shown, by id."""
     premises = {"constraints": constraints_digest, loaded.item_id: loaded.digest}
     premises |= {row.ref: row.digest for row in found.passages}
-    premises |= {f"m-{note.id}": digest(note.text, note.stale) for note in found.notes}
+    if found.notes:  # one digest for all: they are words of our own, never edited
+        premises["notes"] = digest([[note.id, note.text, note.stale] for note in found.notes])
     premises |= {f"e-{row.id}": digest(row.text, row.stale) for row in found.episodes}
     return premises | {answer.flag_id: digest(*answer) for answer in loaded.answers}
 

@@ -189,7 +189,7 @@ def _kind(line: str, before: str, *, markdown: bool) -> str:
 
 def _split(text: str, atom: _Atom) -> Iterator[_Atom]:
     """An atom that is too long for one passage, in parts: code by lines, the rest by sentences."""
-    if atom.end - atom.start <= MAX_CHARS or atom.kind == "heading":
+    if atom.end - atom.start <= MAX_CHARS:  # a heading that long is none
         yield atom
         return
     ends = _line_ends(text, atom) if atom.kind in ("code", "row") else _sentence_ends(text, atom)

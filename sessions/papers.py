@@ -21,6 +21,7 @@ from store.text import shown, shown_block
 
 NAME_BYTES = 180
 MAX_TRIES = 50
+AT_ONCE = 200
 
 
 class Unmarked:
@@ -54,7 +55,11 @@ def settle(
     """
     marks: list[Mark] = []
     looked_at: set[tuple[str, str, str]] = set()
-    while due := [one for one in store.papers.due(item_id=item_id) if one[:3] not in looked_at]:
+    more = True
+    while more:
+        found = store.papers.due(item_id=item_id, limit=AT_ONCE)
+        due = [one for one in found if one[:3] not in looked_at]
+        more = bool(due) and len(found) == AT_ONCE
         for paper in due:
             looked_at.add(paper[:3])
             mark = _settle_one(paper, outboxes)

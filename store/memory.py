@@ -240,8 +240,9 @@ def _live_notes(conn: sqlite3.Connection, queue: str, item_id: str) -> list[Note
 
 
 def _note(row: sqlite3.Row) -> NoteRow:
+    sources = () if row["sources"] == "[]" else tuple(json.loads(row["sources"]))
     return NoteRow(
-        row["id"], row["item_id"], row["node_id"], row["kind"], row["text"], tuple(json.loads(row["sources"])),
+        row["id"], row["item_id"], row["node_id"], row["kind"], row["text"], sources,
         bool(row["pinned"]), bool(row["live"]), row["stale"], row["merged"], row["at"],
     )  # fmt: skip
 

@@ -47,7 +47,7 @@ class Papers:
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    def due(self, *, item_id: str | None = None, limit: int = 200) -> list[Paper]:
+    def due(self, *, item_id: str | None = None, limit: int) -> list[Paper]:
         """Papers to write or to remove, oldest first; of one item, or of all."""
         with self._db.read() as conn:
             rows = conn.execute(

@@ -125,7 +125,7 @@ def test_every_id_that_is_shown_may_be_cited_and_no_other(store):
     assert built.passages_by_id == {"docs/resolve.md#1": "You resolve a flag with the command resolve."}
     assert [(one.ref, one.cited) for one in built.shown] == [("docs/resolve.md#1", False)]
     assert set(built.premises) == {
-        "constraints", "q-0002", "docs/resolve.md#1", "m-1", "m-2", "e-1", "f-0001",
+        "constraints", "notes", "q-0002", "docs/resolve.md#1", "e-1", "f-0001",
     }  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from memory.passages import HARD_CHARS, MAX_CHARS, MIN_CHARS, cut
@@ -107,6 +107,8 @@ MARKDOWN = st.lists(
 ).map("".join)  # fmt: skip
 
 
+@example("x" * 6000 + "\n===")
+@example("# " + "x" * 6000)
 @given(MARKDOWN | st.text(max_size=3000))
 @settings(max_examples=300, deadline=None)
 def test_passages_are_verbatim_in_order_and_leave_no_word_out(text):
