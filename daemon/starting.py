@@ -25,6 +25,8 @@ from store import opening
 from store.errors import ConfigProblem, ShiftworkError, StoreRefused
 from store.sqlite import SqliteStore, open_store
 
+LOSSES = "store:lost"
+
 
 class Opened(NamedTuple):
     """A good start. ``told`` is what a person should know about the store."""
@@ -61,6 +63,7 @@ def open_up(file: Path, *, warn: Callable[[str], None], clock: Callable[[], floa
     _arm_crash_points(config.state_dir)
     try:
         sync_constraints(store, config, now=clock())
+        _tell_of_losses(store, told, now=clock())
     except BaseException:
         store.close()
         lock.release()
@@ -74,6 +77,15 @@ def sync_constraints(store: SqliteStore, config: Config, *, now: float) -> None:
     """Make the constraints that sessions are shown those of the configuration; no change, no write."""
     for name, queue in config.queues.items():
         store.memory.sync_constraints(name, [(one.text, one.kind) for one in queue.constraints], now=now)
+
+
+def _tell_of_losses(store: SqliteStore, told: list[str], *, now: float) -> None:
+    """Commits that went with a damaged log are worth a page: the store is whole, and older than it was."""
+    lost = next((line for line in told if line.startswith(opening.LOST)), None)
+    if lost is not None:
+        store.alerts.raise_problem(LOSSES, queue=None, kind="lost", detail=lost, now=now)
+    else:
+        store.alerts.clear_problem(LOSSES, now=now)
 
 
 def check_folder(state_dir: Path) -> None:

@@ -30,6 +30,7 @@ KNOWN_VERSION = 1
 KNOWN_APPLICATION = 0x53484654
 CLEAN_NAME = "clean.json"
 TRACES = (f"{DB_NAME}-wal", CLEAN_NAME, "history.db")
+LOST = "the newest"  # how a line about lost commits begins
 RESTORE = "To go on from a backup, move the whole folder away and put the copy, as shiftwork.db, alone into a new one"
 _HEADER = b"SQLite format 3\x00"
 
@@ -217,7 +218,7 @@ def _check_commits(conn: sqlite3.Connection, path: Path, noted: int, *, had_wal:
             f"{path} lacks its newest {lost}: {path.name}-wal was deleted, or an older copy was put here. "
             f"Nothing was written. Put the -wal file back. {RESTORE}"
         )
-    return [f"the newest {lost} are lost: {path.name}-wal was cut or damaged; the state before them is whole"]
+    return [f"{LOST} {lost} are lost: {path.name}-wal was cut or damaged; the state before them is whole"]
 
 
 def _check_meta(conn: sqlite3.Connection, path: Path) -> None:
