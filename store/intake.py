@@ -127,9 +127,8 @@ class Intake:
         )  # fmt: skip
         not_before = handed.not_before if handed.not_before is not None and handed.not_before > now else None
         insert_root(
-            conn, item=new, queue=handed.queue, key=key, generation=1, priority=handed.priority,
-            title=handed.title, not_before_at=not_before, now=now,
-        )  # fmt: skip
+            conn, item=new, queue=handed.queue, key=key, generation=1, not_before_at=not_before, now=now
+        )
         self._events.add(
             conn, now=now, kind="intake", queue=handed.queue, item_id=new,
             data={"door": handed.door, "origin": handed.origin},
@@ -150,10 +149,7 @@ class Intake:
              handed.origin, handed.not_before, revision, stale, now, row["id"], row["revision"]),
         )  # fmt: skip
         interrupt_running(conn, row["id"], why="revised", now=now)
-        conn.execute(
-            "UPDATE nodes SET priority = ?, changed_at = ? WHERE item_id = ? AND state = 'pending'",
-            (handed.priority, now, row["id"]),
-        )
+        _reschedule(conn, row, handed, now)
         self._events.add(
             conn, now=now, kind="revision", queue=handed.queue, item_id=row["id"],
             data={"door": handed.door, "origin": handed.origin, "revision": revision},
@@ -208,15 +204,16 @@ def key_of(handed: Handed) -> str:
 
 
 def insert_root(
-    conn: sqlite3.Connection, *, item: str, queue: str, key: str, generation: int, priority: int, title: str,
-    not_before_at: float | None, now: float,
+    conn: sqlite3.Connection, *, item: str, queue: str, key: str, generation: int, not_before_at: float | None,
+    now: float,
 ) -> str:  # fmt: skip
-    """The first node of an item's generation; its id."""
+    """The first node of an item's generation, titled and held as its item is; its id."""
     root = node_id(key, queue, ROOT_PATH, generation)
     conn.execute(
-        "INSERT INTO nodes (id, item_id, queue, path, kind, title, generation, priority, not_before_at, created_at, "
-        "changed_at) VALUES (?, ?, ?, ?, 'decide', ?, ?, ?, ?, ?, ?)",
-        (root, item, queue, ROOT_PATH, title, generation, priority, not_before_at, now, now),
+        "INSERT INTO nodes (id, item_id, queue, path, kind, title, generation, priority, held, not_before_at, "
+        "created_at, changed_at) SELECT ?, id, queue, ?, 'decide', title, ?, priority, paused, ?, ?, ? "
+        "FROM items WHERE id = ?",
+        (root, ROOT_PATH, generation, not_before_at, now, now, item),
     )
     return root
 
@@ -228,8 +225,8 @@ def interrupt_running(conn: sqlite3.Connection, item: str, *, why: str, now: flo
     ).fetchall()
     for row in rows:
         conn.execute(
-            "UPDATE nodes SET state = 'pending', version = version + 1, attempt = attempt - 1, changed_at = ?, why = ? "
-            "WHERE id = ? AND state = 'running'",
+            "UPDATE nodes SET state = 'pending', version = version + 1, attempt = attempt - 1, changed_at = ?, why = ?, "
+            "held = (SELECT paused FROM items WHERE items.id = nodes.item_id) WHERE id = ? AND state = 'running'",
             (now, why, row["node_id"]),
         )
         end_session(conn, row["session_id"], outcome="conflict", cause=why, now=now)
@@ -271,12 +268,23 @@ def _current(
 
 
 def _keep_revision(conn: sqlite3.Connection, row: sqlite3.Row) -> None:
+    """Row to row: text that cannot be read (it is not UTF-8) is kept as it is, too."""
     conn.execute(
         "INSERT OR IGNORE INTO revisions (item_id, revision, digest, title, body, constraints, door, origin, at) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (row["id"], row["revision"], row["digest"], row["title"], row["body"], row["constraints"], row["door"],
-         row["origin"], row["changed_at"]),
-    )  # fmt: skip
+        "SELECT id, revision, digest, title, body, constraints, door, origin, changed_at FROM items WHERE id = ?",
+        (row["id"],),
+    )
+
+
+def _reschedule(conn: sqlite3.Connection, row: sqlite3.Row, handed: Handed, now: float) -> None:
+    """The newest text says when, too. A decision to park and the wait after a failure are not its to end."""
+    at = handed.not_before if handed.not_before is not None and handed.not_before > now else None
+    conn.execute(
+        "UPDATE nodes SET priority = ?, changed_at = ?, not_before_at = CASE WHEN parked = 1 OR kind = 'human' "
+        "THEN not_before_at WHEN not_before_at IS ? THEN ? ELSE nullif(max(ifnull(not_before_at, 0), ifnull(?, 0)), 0) "
+        "END WHERE item_id = ? AND state = 'pending'",
+        (handed.priority, now, row["not_before_at"], at, at, row["id"]),
+    )
 
 
 def _as_json(constraints: Sequence[Constraint]) -> str:

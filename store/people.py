@@ -232,9 +232,10 @@ class People:
         )
         conn.execute(
             "UPDATE nodes SET state = 'pending', waits_for = NULL, version = version + 1, crashes = 0, failures = 0, "
-            "not_before_at = NULL, held = (SELECT paused FROM items WHERE items.id = nodes.item_id), why = ?, "
-            "changed_at = ? WHERE id = ? AND state = 'blocked' AND waits_for = ?",
-            (f"{flag['id']} was answered", now, flag["about_node_id"], flag["node_id"]),
+            "not_before_at = (SELECT i.not_before_at FROM items i WHERE i.id = nodes.item_id AND i.not_before_at > ?), "
+            "held = (SELECT paused FROM items WHERE items.id = nodes.item_id), why = ?, changed_at = ? "
+            "WHERE id = ? AND state = 'blocked' AND waits_for = ?",
+            (now, f"{flag['id']} was answered", now, flag["about_node_id"], flag["node_id"]),
         )
         return "the item goes on at the next session"
 
@@ -255,8 +256,8 @@ class People:
             self._go_on(conn, flag, again, now)
             return f"{flag['id']} is answered with try again"
         done = conn.execute(
-            "UPDATE nodes SET state = 'pending', not_before_at = NULL, parked = 0, crashes = 0, failures = 0, "
-            "version = version + 1, changed_at = ?, why = 'retry' WHERE item_id = ? AND kind <> 'human' "
+            "UPDATE nodes SET state = 'pending', not_before_at = NULL, parked = 0, park_expires_at = NULL, crashes = 0, "
+            "failures = 0, version = version + 1, changed_at = ?, why = 'retry' WHERE item_id = ? AND kind <> 'human' "
             "AND state IN ('pending', 'failed')",
             (now, item["id"]),
         ).rowcount
@@ -272,12 +273,12 @@ class People:
         )
         conn.execute(
             "UPDATE items SET state = 'open', generation = ?, version = version + 1, result = NULL, stale = NULL, "
-            "unverified = 0, decisions = 0, finished_at = NULL, changed_at = ? WHERE id = ?",
+            "unverified = 0, decisions = 0, paused = 0, finished_at = NULL, changed_at = ? WHERE id = ?",
             (generation, now, item["id"]),
         )
         insert_root(
             conn, item=item["id"], queue=item["queue"], key=item["key"], generation=generation,
-            priority=item["priority"], title=item["title"], not_before_at=None, now=now,
+            not_before_at=None, now=now,
         )  # fmt: skip
         return f"it begins generation {generation}"
 
