@@ -270,7 +270,9 @@ def _premises(loaded: Loaded, found: Recalled, constraints_digest: str) -> dict[
     if found.notes:  # one digest for all: they are words of our own, never edited
         premises["notes"] = digest([[note.id, note.text, note.stale] for note in found.notes])
     premises |= {f"e-{row.id}": digest(row.text, row.stale) for row in found.episodes}
-    return premises | {answer.flag_id: digest(*answer) for answer in loaded.answers}
+    for answer in loaded.answers:  # a flag may have asked several questions
+        premises[answer.flag_id] = digest(premises.get(answer.flag_id), *answer)
+    return premises
 
 
 def _trust(loaded: Loaded, found: Recalled) -> str:

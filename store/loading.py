@@ -9,6 +9,7 @@ import json
 import sqlite3
 from typing import Any, NamedTuple
 
+from store.answers import each
 from store.database import Database
 from store.intake import Constraint, digest_of_content
 
@@ -138,20 +139,16 @@ def _answers(flag: sqlite3.Row, revision: int) -> list[PersonsAnswer]:
         questions = json.loads(flag["questions"])
         if answer.get("does"):  # "try again" about a crash says nothing about the item itself
             return []
-        number = answer.get("question", 1)
-        asked: dict[str, Any] = (
-            questions[number - 1]
-            if number
-            else {"question": " / ".join(one["question"] for one in questions)}
-        )
-        option = answer.get("option")
-        label = asked["options"][option - 1]["label"] if option else None
-        text = answer["text"] if not answer.get("reason") else f"{answer['text']} ({answer['reason']})"
         stale = flag["revision"] != revision
-        return [
-            PersonsAnswer(
-                flag["id"], asked["question"], label, text, answer["by"], flag["resolved_at"], stale
-            )
-        ]
+        return [_one_answer(flag, asked, one, questions, stale) for asked, one in each(answer, questions)]
     except (ValueError, TypeError, KeyError, IndexError) as error:
         raise Unreadable(f"the answer to {flag['id']} cannot be parsed ({error})") from None
+
+
+def _one_answer(
+    flag: sqlite3.Row, asked: str, one: dict[str, Any], questions: list[dict[str, Any]], stale: bool
+) -> PersonsAnswer:
+    option = one.get("option")
+    label = questions[one["question"] - 1]["options"][option - 1]["label"] if option else None
+    text = one["text"] if not one.get("reason") else f"{one['text']} ({one['reason']})"
+    return PersonsAnswer(flag["id"], asked, label, text, one["by"], one.get("at", flag["resolved_at"]), stale)

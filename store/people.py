@@ -8,44 +8,36 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from store import answers
+from store.answers import Answer
 from store.claims import end_session
 from store.database import Database
 from store.errors import AlreadyResolved, Conflict, NotFound
 from store.events import Events
 from store.intake import insert_root, interrupt_running
+
+__all__ = ["Answer", "People", "Resolved", "abort_item", "hold_item", "option_of", "unwant_paper"]
 from store.text import shown
 
 # the condition of the partial index on flags, word for word: old flags cost nothing
 _OPEN = "state IN ('waiting', 'parked')"
 
 
-class Answer(NamedTuple):
-    """A person's answer. ``does`` is ``retry``, ``abort`` or empty (it goes to the context).
-
-    ``option`` and ``question`` count from 1; ``question`` 0: the text answers all of a flag's questions.
-    """
-
-    by: str
-    text: str
-    question: int = 1
-    option: int | None = None
-    does: str = ""
-    reason: str = ""
-    final: bool = False
-    verdict: str = ""
-
-
 class Resolved(NamedTuple):
-    """What an answer made of it; ``goes_on`` says in words what happens next."""
+    """What an answer made of it; ``goes_on`` says in words what happens next.
+
+    ``still_open``: the questions of the flag that wait on, counted from 1; empty: the flag is resolved.
+    """
 
     flag_id: str
     item_id: str
     queue: str
     text: str
     goes_on: str
+    still_open: Sequence[int] = ()
 
 
 class People:
@@ -61,17 +53,24 @@ class People:
             return _flag_dict(_flag_row(conn, flag_id))
 
     def resolve(self, flag_id: str, answer: Answer, *, now: float) -> Resolved:
-        """Answer a flag. Raises NotFound, AlreadyResolved, Conflict (the item ended meanwhile)."""
+        """Answer a flag, or one of its questions: when none is open any more, the item goes on.
+
+        Raises NotFound, AlreadyResolved, Conflict (the item ended meanwhile).
+        """
         with self._db.write(point="people.resolve") as conn:
             flag = _open_flag(conn, flag_id)
-            self._close_flag(conn, flag, answer, now)
-            goes_on = self._go_on(conn, flag, answer, now)
+            still_open = answers.keep(conn, flag, answer, now)
+            if still_open:
+                goes_on = _waits_on(conn, flag, still_open, now)
+            else:
+                self._close_flag(conn, flag, answer, now)
+                goes_on = self._go_on(conn, flag, answer, now)
             self._events.add(
                 conn, now=now, kind="resolve", queue=flag["queue"], item_id=flag["item_id"],
                 data={"flag": flag_id, "by": answer.by, "answer": answer.text, "option": answer.option,
-                      "reason": answer.reason, "final": answer.final},
+                      "reason": answer.reason, "final": answer.final, "still_open": still_open},
             )  # fmt: skip
-        return Resolved(flag_id, flag["item_id"], flag["queue"], answer.text, goes_on)
+        return Resolved(flag_id, flag["item_id"], flag["queue"], answer.text, goes_on, still_open)
 
     def park_flag(self, flag_id: str, *, until_at: float, by: str, reason: str, now: float) -> Resolved:
         """Ask again at ``until_at``: until then the flag does not count as waiting; then it needs re-confirmation."""
@@ -206,15 +205,16 @@ class People:
         return True
 
     def _close_flag(self, conn: sqlite3.Connection, flag: sqlite3.Row, answer: Answer, now: float) -> None:
+        said = json.dumps(answers.whole(conn, flag, answer), ensure_ascii=False)
         conn.execute(
             "UPDATE flags SET state = 'resolved', parked_until_at = NULL, resolved_at = ?, resolved_by = ?, answer = ? "
             "WHERE id = ? AND state IN ('waiting', 'parked')",
-            (now, answer.by, json.dumps(answer._asdict(), ensure_ascii=False), flag["id"]),
+            (now, answer.by, said, flag["id"]),
         )
         conn.execute(
             "UPDATE nodes SET state = 'succeeded', version = version + 1, result = ?, changed_at = ? "
             "WHERE id = ? AND state = 'pending'",
-            (json.dumps(answer._asdict(), ensure_ascii=False), now, flag["node_id"]),
+            (said, now, flag["node_id"]),
         )
         unwant_paper(conn, flag["item_id"], flag["id"])
 
@@ -256,8 +256,8 @@ class People:
             self._go_on(conn, flag, again, now)
             return f"{flag['id']} is answered with try again"
         done = conn.execute(
-            "UPDATE nodes SET state = 'pending', not_before_at = NULL, parked = 0, park_expires_at = NULL, crashes = 0, "
-            "failures = 0, version = version + 1, changed_at = ?, why = 'retry' WHERE item_id = ? AND kind <> 'human' "
+            "UPDATE nodes SET state = 'pending', not_before_at = NULL, parked = 0, park_expires_at = NULL, "
+            "crashes = 0, failures = 0, version = version + 1, changed_at = ?, why = 'retry' WHERE item_id = ? AND kind <> 'human' "
             "AND state IN ('pending', 'failed')",
             (now, item["id"]),
         ).rowcount
@@ -325,6 +325,14 @@ def unwant_paper(conn: sqlite3.Connection, item_id: str, about: str) -> None:
         "WHERE item_id = ? AND kind = 'waiting' AND about = ? AND state IN ('due', 'written')",
         (item_id, about),
     )
+
+
+def _waits_on(conn: sqlite3.Connection, flag: sqlite3.Row, still_open: Sequence[int], now: float) -> str:
+    conn.execute(
+        "UPDATE items SET version = version + 1, changed_at = ? WHERE id = ?", (now, flag["item_id"])
+    )
+    numbers = " and ".join(", ".join(map(str, still_open)).rsplit(", ", 1))
+    return f"question{'s' if len(still_open) > 1 else ''} {numbers} of it still wait{'s' * (len(still_open) == 1)}"
 
 
 def _finish_by_person(conn: sqlite3.Connection, flag: sqlite3.Row, answer: Answer, now: float) -> None:

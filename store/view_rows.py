@@ -6,6 +6,8 @@ import json
 import sqlite3
 from typing import Any, TypeVar
 
+from store.answers import given, open_questions
+
 T = TypeVar("T", list[Any], dict[str, Any])
 
 STEP_FIELDS = ("name", "decided_by", "what", "ms")
@@ -17,7 +19,9 @@ def flag_dict(row: sqlite3.Row, now: float) -> dict[str, Any]:
     A parked flag whose time has come waits again, also while no daemon is there to write that down.
     """
     questions = [_question(one) for one in parsed(row["questions"], []) if isinstance(one, dict)]
-    first = questions[0] if questions else {}
+    answered = given(row["given"]) if "given" in row.keys() else []  # noqa: SIM118 - a Row iterates its values
+    still_open = open_questions(questions, answered) if answered else []
+    first = questions[still_open[0] - 1 if still_open else 0] if questions else {}
     due = row["state"] == "parked" and row["parked_until_at"] <= now
     state = "waiting" if due else row["state"]
     return {
@@ -30,6 +34,7 @@ def flag_dict(row: sqlite3.Row, now: float) -> dict[str, Any]:
         "options": first.get("options", []),
         "recommendation": first.get("recommendation"),
         "questions": questions,
+        "answered": answered,
         "state": state,
         "cause": row["cause"],
         "evidence": [str(one) for one in parsed(row["evidence"], [])],

@@ -38,6 +38,10 @@ SELECT a.key, a.severity, a.since_at, a.acked_by, a.acked_until_at, min(c.first_
 FROM alerts a LEFT JOIN alert_channels c ON c.alert_key = a.key AND c.episode = a.episode
 WHERE a.state = 'firing' GROUP BY a.key ORDER BY a.since_at
 """
+# with the answers that some of its questions have already
+_FLAG = """SELECT f.*, CASE WHEN f.state IN ('waiting', 'parked') THEN n.result END AS given
+FROM flags f LEFT JOIN nodes n ON n.id = f.node_id"""
+_WAITING = f"{_FLAG} WHERE f.state IN ('waiting', 'parked')"
 # found in an index alone, however rare; only the rows of the page are read
 _OF_STATE = """i.seq IN (SELECT seq FROM items WHERE state = :state
     AND queue IN (SELECT value FROM json_each(:queues)) ORDER BY +seq DESC LIMIT :limit)"""
@@ -158,9 +162,7 @@ class Views:
         """Flags that wait for a person, oldest first; then those parked for later, the next one first."""
         with self._db.read() as conn:
             rows = conn.execute(
-                "SELECT * FROM flags WHERE state IN ('waiting', 'parked') "
-                + ("AND queue = ? " if queue else "")
-                + "ORDER BY waiting_since_at, seq",
+                f"{_WAITING} " + ("AND f.queue = ? " if queue else "") + "ORDER BY f.waiting_since_at, f.seq",
                 (queue,) if queue else (),
             ).fetchall()
         flags = [flag_dict(row, now) for row in rows]
@@ -171,7 +173,7 @@ class Views:
     def flag(self, flag_id: str, *, now: float) -> dict[str, Any]:
         """One flag whole, with its item's title, origin and constraints. Raises NotFound."""
         with self._db.read() as conn:
-            row = conn.execute("SELECT * FROM flags WHERE id = ?", (flag_id,)).fetchone()
+            row = conn.execute(f"{_FLAG} WHERE f.id = ?", (flag_id,)).fetchone()
             if row is None:
                 raise NotFound(f'there is no flag "{shown(flag_id, 60)}"; see what waits:  shiftwork flags')
             out = flag_dict(row, now)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from daemon.cli import cells, screen, times
+from store.answers import open_questions
 from store.text import shown
 
 _LABELS = 34
@@ -41,6 +42,11 @@ def lines(flag: dict[str, Any], now: float, *, config: str | os.PathLike[str]) -
         )
     for number, question in enumerate(flag["questions"], 1):
         yield from _question(question, number, len(flag["questions"]))
+        for one in flag["answered"]:
+            if one["question"] == number:
+                yield from cells.labelled(
+                    "ANSWERED", f'"{answer_text({"answer": one})}", by {shown(one["by"])}'
+                )
     for number, one in enumerate(flag["evidence"][:EVIDENCE]):
         yield from cells.labelled("EVIDENCE" if number == 0 else "", shown(one, 300))
     yield from cells.labelled("FROM", _origin(flag))
@@ -57,7 +63,8 @@ def forms(flag: dict[str, Any]) -> list[str]:
     """The ways in which this flag can be answered, as words after ``resolve ID``."""
     several = len(flag["questions"]) > 1
     found = []
-    for number, question in enumerate(flag["questions"] or [{}], 1):
+    for number in still_open(flag):
+        question = flag["questions"][number - 1] if flag["questions"] else {}
         which = f"--question {number} " if several else ""
         if question.get("options"):
             best = (question.get("recommendation") or {}).get("option") or 1
@@ -65,6 +72,11 @@ def forms(flag: dict[str, Any]) -> list[str]:
         if question.get("kind", flag["kind"]) == "confirm":
             found += [f"{which}--approve", f"{which}--reject"]
     return [*found, '--answer "…"', '--answer "…" --final', '--park "tomorrow 09:00"']
+
+
+def still_open(flag: dict[str, Any]) -> list[int]:
+    """The questions of a waiting flag that nobody has answered yet, counted from 1."""
+    return open_questions(flag["questions"] or [{}], flag["answered"]) or [1]
 
 
 def answer_text(flag: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from daemon.cli import cells, reach, screen, shapes, times
+from daemon.cli import cells, flag_screen, reach, screen, shapes, times
 from store.text import shown
 
 
@@ -77,7 +77,7 @@ def answer_words(flag: dict[str, Any]) -> list[str]:
     """The words of a command that answers this flag: the recommended option, or what fits where there is none."""
     words = ["resolve", flag["id"]]
     if len(flag["questions"]) > 1:
-        words += ["--question", "1"]
+        words += ["--question", str(flag_screen.still_open(flag)[0])]
     best = (flag["recommendation"] or {}).get("option")
     if best is not None:
         return [*words, "--option", str(best)]

@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         done = _record(store, args, flag, answer, until_at=until_at, by=by, now=now)
         reach.settle(places, store, done.item_id, now)
         _tell(args, done, flag, answer, until_at=until_at, by=by, now=now)
-        if answer is not None and not answer.final and answer.does != "abort":
+        if answer is not None and not answer.final and answer.does != "abort" and not done.still_open:
             reach.no_daemon_hint(places)
     return 0
 
@@ -81,16 +81,18 @@ def _until(text: str, now: float) -> float:
 def _answer(args: argparse.Namespace, form: str, flag: dict[str, Any], by: str) -> Answer:
     from store.people import Answer, option_of
 
-    asked = len(flag["questions"])
-    number = args.question or (0 if asked != 1 and form == "answer" else 1)
-    if asked > 1 and form != "answer" and args.question is None:
-        raise _misfit(flag, f"{flag['id']} asks {asked} questions; say which with --question N")
-    if number > asked:
+    left = flag_screen.still_open(flag)
+    several = len(left) > 1
+    whole = form == "answer" and (several or not flag["questions"])
+    number = args.question or (0 if whole else left[0])
+    if several and form != "answer" and args.question is None:
+        raise _misfit(flag, f"{flag['id']} asks {len(left)} questions; say which with --question N")
+    if number > max(len(flag["questions"]), 1):
         raise _misfit(flag, f"{flag['id']} has no question {number}")
     reason = args.reason.strip()
     if form == "answer":
         return Answer(by=by, text=args.answer, question=number, reason=reason, final=args.final)
-    question = flag["questions"][number - 1]
+    question = flag["questions"][number - 1] if flag["questions"] else {}
     if form == "option":
         option = option_of(flag, args.option, number)
         if option is None:
@@ -137,8 +139,17 @@ def _record(
                 flag["id"], until_at=until_at, by=by, reason=args.reason.strip(), now=now
             )
         return store.people.resolve(flag["id"], answer, now=now)
-    except AlreadyResolved:  # somebody was quicker, between our look and our write
-        raise AlreadyResolved(flag_screen.already(store.views.flag(flag["id"], now=now), now)) from None
+    except AlreadyResolved as error:  # this question; or somebody was quicker, between our look and our write
+        fresh = store.views.flag(flag["id"], now=now)
+        if fresh["state"] != "resolved":
+            raise AlreadyResolved(f"{error} as {_said_before(fresh, answer)}") from None
+        raise AlreadyResolved(flag_screen.already(fresh, now)) from None
+
+
+def _said_before(flag: dict[str, Any], answer: Answer | None) -> str:
+    number = answer.question if answer is not None else 0
+    before: dict[str, Any] = next((one for one in flag["answered"] if one["question"] == number), {})
+    return f'"{flag_screen.answer_text({"answer": before})}"'
 
 
 def _tell(
@@ -162,6 +173,7 @@ def _tell(
                 "by": by,
                 "at": now,
                 "goes_on": done.goes_on,
+                "still_open": list(done.still_open),
             }
         )
         return
@@ -172,7 +184,8 @@ def _tell(
         )
         return
     words = flag_screen.answer_text({"answer": answer._asdict()})
-    screen.out(f"resolved {done.flag_id}: {words}, by {shown(by)}, {clock} · {done.goes_on}")
+    did = f"answered question {answer.question} of" if done.still_open else "resolved"
+    screen.out(f"{did} {done.flag_id}: {words}, by {shown(by)}, {clock} · {done.goes_on}")
     if flag["revised_since"]:
         screen.note(
             f"{done.item_id} was revised since this was asked; the next session sees the newest text."
