@@ -109,7 +109,8 @@ class Books:
             self._sweep_at = now + SWEEP_EVERY_S
         if any(death.worker.session is not None for death in orders.deaths):
             self.paper_due(now)  # it may have died between its checkpoint and its files
-        if self._papers_at is not None and now >= self._papers_at and (orders.deaths or not orders.mine):
+        papers_at = self._papers_due_at(alone=bool(orders.deaths) or not orders.mine)
+        if papers_at is not None and now >= papers_at:
             self._settle_papers(now)
         changed = self._wake_flags(now) > 0 or bool(lines)
         if not orders.room:
@@ -135,9 +136,9 @@ class Books:
     def _due_at(self, next_due_at: float | None, now: float, *, alone: bool) -> float | None:
         """When something falls due by itself. A lease that is over is looked at by the sweep, not before.
 
-        Files are left to running workers; ``alone`` says that there are none.
+        ``alone``: no worker runs.
         """
-        times = [self._flag_due_at, self._papers_at if alone else None]
+        times = [self._flag_due_at, self._papers_due_at(alone=alone)]
         if next_due_at is not None:
             times.append(next_due_at if next_due_at > now else self._sweep_at)
         return min((at for at in times if at is not None), default=None)
@@ -149,6 +150,12 @@ class Books:
         for folder in (state, state / "inboxes", state / "timers", *outboxes):
             with suppress(OSError):
                 files.remove_leftovers(folder)
+
+    def _papers_due_at(self, *, alone: bool) -> float | None:
+        """Files are left to running workers, but not for as long as there is work: that may be days."""
+        if self._papers_at is None or alone:
+            return self._papers_at
+        return self._papers_at + PAPERS_AGAIN_S
 
     def _settle_deaths(self, deaths: Sequence[Death], now: float) -> list[str]:
         """Nodes of workers that died: given back when we ended them or the disk did, else a crash is counted."""

@@ -7,6 +7,7 @@ Every file carries a line with its item's id, by which a start after a crash kno
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -21,7 +22,6 @@ from store.text import shown, shown_block
 
 NAME_BYTES = 180
 MAX_TRIES = 50
-AT_ONCE = 200
 
 
 class Unmarked:
@@ -53,18 +53,9 @@ def settle(
 
     ``outboxes``: each queue's folder, None for a queue without one. A queue that is not in it is left as it is.
     """
-    marks: list[Mark] = []
-    looked_at: set[tuple[str, str, str]] = set()
-    more = True
-    while more:
-        found = store.papers.due(item_id=item_id, limit=AT_ONCE)
-        due = [one for one in found if one[:3] not in looked_at]
-        more = bool(due) and len(found) == AT_ONCE
-        for paper in due:
-            looked_at.add(paper[:3])
-            mark = _settle_one(paper, outboxes)
-            if mark is not None:
-                marks.append(mark)
+    marks, trouble = _settle(store, outboxes, item_id)
+    if trouble is not None:
+        raise trouble
     return marks
 
 
@@ -72,9 +63,33 @@ def settle_and_mark(
     store: SqliteStore, outboxes: Mapping[str, Path | None], *, now: float, item_id: str | None = None
 ) -> int:
     """The same with the marks in a commit of their own (at start, from commands); how many files it was about."""
-    marks = settle(store, outboxes, item_id=item_id)
+    marks, trouble = _settle(store, outboxes, item_id)
     store.papers.mark_now(marks, now=now)
+    if trouble is not None:
+        raise trouble
     return len(marks)
+
+
+def _settle(
+    store: SqliteStore, outboxes: Mapping[str, Path | None], item_id: str | None
+) -> tuple[list[Mark], OSError | None]:
+    """What could be done, and the first trouble: one queue's broken folder holds up no other's files."""
+    marks: list[Mark] = []
+    trouble: OSError | None = None
+    broken: set[str] = set()
+    for paper in store.papers.due(item_id=item_id):
+        queue = paper.item["queue"]
+        if queue in broken:
+            continue
+        try:
+            mark = _settle_one(paper, outboxes)
+        except OSError as error:
+            trouble = trouble or error
+            broken.add(queue)
+            continue
+        if mark is not None:
+            marks.append(mark)
+    return marks, trouble
 
 
 def render(paper: Paper) -> bytes:
@@ -124,10 +139,16 @@ def _mark_line(paper: Paper) -> str:
 
 
 def _is_ours(path: Path, paper: Paper) -> bool:
-    """Whether an existing file was written for this very paper before a crash ate the mark."""
+    """Whether an existing file was written for this very paper before a crash ate the mark.
+
+    Only its last line says so: anything above it may be a quotation.
+    """
+    line = _mark_line(paper).encode() + b"\n"
     try:
         with path.open("rb") as file:
-            return _mark_line(paper).encode() in file.read(1 << 20)
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(size - len(line) - 1, 0))
+            return file.read() in (b"\n" + line, line)
     except OSError:
         return False
 

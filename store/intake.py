@@ -226,7 +226,8 @@ def interrupt_running(conn: sqlite3.Connection, item: str, *, why: str, now: flo
     for row in rows:
         conn.execute(
             "UPDATE nodes SET state = 'pending', version = version + 1, attempt = attempt - 1, changed_at = ?, "
-            "why = ?, held = (SELECT paused FROM items WHERE items.id = nodes.item_id) WHERE id = ? AND state = 'running'",
+            "why = ?, held = (SELECT paused FROM items WHERE items.id = nodes.item_id) "
+            "WHERE id = ? AND state = 'running'",
             (now, why, row["node_id"]),
         )
         end_session(conn, row["session_id"], outcome="conflict", cause=why, now=now)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from store.database import Database
@@ -47,16 +47,27 @@ class Papers:
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    def due(self, *, item_id: str | None = None, limit: int) -> list[Paper]:
-        """Papers to write or to remove, oldest first; of one item, or of all."""
+    def due(self, *, item_id: str | None = None) -> Iterator[Paper]:
+        """Papers to write or to remove, oldest first, of one item or of all: each that is due now comes once."""
         with self._db.read() as conn:
             rows = conn.execute(
-                "SELECT * FROM papers WHERE state IN ('due', 'unwanted') "
+                "SELECT item_id, kind, about FROM papers WHERE state IN ('due', 'unwanted') "
                 + ("AND item_id = ? " if item_id else "")
-                + "ORDER BY at LIMIT ?",
-                (item_id, limit) if item_id else (limit,),
+                + "ORDER BY at",
+                (item_id,) if item_id else (),
             ).fetchall()
-            return [_paper(conn, row) for row in rows]
+        for key in rows:  # read one by one: a folder may take its time, and no snapshot is held over it
+            paper = self._still_due(tuple(key))
+            if paper is not None:
+                yield paper
+
+    def _still_due(self, key: tuple[str, ...]) -> Paper | None:
+        with self._db.read() as conn:
+            row = conn.execute(
+                "SELECT * FROM papers WHERE item_id = ? AND kind = ? AND about = ? AND state IN ('due', 'unwanted')",
+                key,
+            ).fetchone()
+            return None if row is None else _paper(conn, row)
 
     def mark(self, conn: sqlite3.Connection, marks: Sequence[Mark], *, now: float) -> None:
         """Record what was done, inside somebody's commit."""
@@ -82,12 +93,13 @@ class Papers:
 
 
 def _paper(conn: sqlite3.Connection, row: sqlite3.Row) -> Paper:
+    """A row that cannot be read makes a poor paper, not a daemon that stops."""
     item = dict(conn.execute("SELECT * FROM items WHERE id = ?", (row["item_id"],)).fetchone())
-    item["result"] = json.loads(item["result"]) if item["result"] else None
+    item["result"] = _object(item["result"], {"text": "(the recorded answer cannot be read)"})
     flag = None
     if row["kind"] == "waiting":
         flag = dict(conn.execute("SELECT * FROM flags WHERE id = ?", (row["about"],)).fetchone())
-        flag["questions"] = json.loads(flag["questions"])
+        flag["questions"] = _questions(flag["questions"])
     refs = (item["result"] or {}).get("citations", [])
     item["cited"] = [
         dict(one)
@@ -100,3 +112,21 @@ def _paper(conn: sqlite3.Connection, row: sqlite3.Row) -> Paper:
     return Paper(
         row["item_id"], row["kind"], row["about"], row["state"], row["path"], row["digest"], item, flag
     )
+
+
+def _object(text: str | None, otherwise: dict[str, Any]) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return otherwise
+    return found if isinstance(found, dict) else otherwise
+
+
+def _questions(text: str) -> list[dict[str, Any]]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = []
+    return found or [{"question": "(the question cannot be read)"}]

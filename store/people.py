@@ -257,8 +257,8 @@ class People:
             return f"{flag['id']} is answered with try again"
         done = conn.execute(
             "UPDATE nodes SET state = 'pending', not_before_at = NULL, parked = 0, park_expires_at = NULL, "
-            "crashes = 0, failures = 0, version = version + 1, changed_at = ?, why = 'retry' WHERE item_id = ? AND kind <> 'human' "
-            "AND state IN ('pending', 'failed')",
+            "crashes = 0, failures = 0, version = version + 1, changed_at = ?, why = 'retry' "
+            "WHERE item_id = ? AND kind <> 'human' AND state IN ('pending', 'failed')",
             (now, item["id"]),
         ).rowcount
         conn.execute("UPDATE items SET version = version + 1, changed_at = ? WHERE id = ?", (now, item["id"]))
