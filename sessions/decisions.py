@@ -17,6 +17,8 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 RESERVED = ("act", "plan", "rewind")
 MAX_TEXT_CHARS = 200_000
 MAX_LINE_CHARS = 2_000
+MAX_TOKENS = 10**12
+MAX_COST = 1e12
 
 
 def _words(value: str) -> str:
@@ -69,9 +71,9 @@ class Lesson(Part):
 class Usage(Part):
     """What the call cost; a missing number is unknown, not zero."""
 
-    input_tokens: Annotated[int, Field(ge=0)] | None = None
-    output_tokens: Annotated[int, Field(ge=0)] | None = None
-    cost: Annotated[float, Field(ge=0)] | None = None
+    input_tokens: Annotated[int, Field(ge=0, le=MAX_TOKENS)] | None = None
+    output_tokens: Annotated[int, Field(ge=0, le=MAX_TOKENS)] | None = None
+    cost: Annotated[float, Field(ge=0, le=MAX_COST)] | None = None
 
 
 class Option(Part):

@@ -26,6 +26,7 @@ from memory.sources import SourceWatch
 from sessions import apply as edits
 from sessions.config import DaemonLimits, QueuePolicy
 from sessions.decider import Decider, DeciderFailure
+from sessions.decisions import Usage
 from sessions.ladder import Checked, Fault, climb
 from sessions.link import Link
 from store.checkpoints import Committed, Outcome, Step
@@ -132,15 +133,15 @@ def _outcome(sitting: Sitting) -> Outcome | None:
     """Steps verify to apply. None: a stop was asked for before anything was decided."""
     try:
         loaded = verify(sitting)
+        context = build_context(sitting, loaded)
+        denied = admit(sitting, loaded, context)
+        if denied is not None:
+            return denied
+        if sitting.room.link.stop_asked():
+            return None
+        return apply(sitting, loaded, context, decide(sitting, loaded, context))
     except Unreadable as error:
         return edits.unreadable(sitting.claim, str(error))
-    context = build_context(sitting, loaded)
-    denied = admit(sitting, loaded, context)
-    if denied is not None:
-        return denied
-    if sitting.room.link.stop_asked():
-        return None
-    return apply(sitting, loaded, context, decide(sitting, loaded, context))
 
 
 def verify(sitting: Sitting) -> Loaded:
@@ -273,7 +274,9 @@ def _ask(sitting: Sitting, context: contexts.Context, decider: Decider) -> Asked
         unknown = dict.fromkeys(USAGE)
         return Asked(None, decider.decided_by, str(failure), failure.raw, failure.retry_after_s, unknown)
     finally:
-        sitting.room.store.history.add(raws)
+        lost = sitting.room.store.history.add(raws)
+        if lost:
+            sitting.record.add("history", f"raw texts were not kept: {lost}")
     return Asked(None, decider.decided_by, f"bad output: {fault.words}", text, None, usage)
 
 
@@ -297,19 +300,15 @@ def _call(sitting: Sitting, decider: Decider, request: Mapping[str, Any], raws: 
 
 
 def _added(usage: Mapping[str, Any], text: str) -> dict[str, Any]:
-    """Usage over the calls of one session; a number one of them did not give is unknown."""
+    """Usage over the calls of one session; a number one of them did not give, or that is none, is unknown."""
     try:
-        new = json.loads(text).get("usage") or {}
-    except (ValueError, AttributeError):
-        new = {}
-    if not isinstance(new, dict):
+        new = Usage.model_validate_json(json.dumps(json.loads(text)["usage"])).model_dump()
+    except (ValueError, TypeError, KeyError, RecursionError):
         new = {}
     out: dict[str, Any] = {}
     for name in USAGE:
-        value = new.get(name)
-        good = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
-        before = usage.get(name) if usage else 0
-        out[name] = value + before if good and before is not None else None  # type: ignore[operator]
+        value, before = new.get(name), usage.get(name) if usage else 0
+        out[name] = None if value is None or before is None else value + before
     return out
 
 

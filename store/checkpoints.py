@@ -23,6 +23,7 @@ from store.claims import Claim, drop_lease, lost
 from store.database import Database
 from store.events import Events
 from store.keys import digest
+from store.loading import Unreadable
 
 
 class Shown(NamedTuple):
@@ -153,13 +154,18 @@ class Checkpoints:
         return Committed(claim.item_id, version, state, flag)
 
     def stored_decision(self, item_id: str, node_id: str, reuse_key: str) -> dict[str, Any] | None:
-        """The decision already recorded for this node and these inputs: it is never asked again."""
+        """The decision already recorded for this node and these inputs: it is never asked again. Raises Unreadable."""
         with self._db.read() as conn:
             row = conn.execute(
                 "SELECT body, decided_by FROM decisions WHERE item_id = ? AND node_id = ? AND reuse_key = ?",
                 (item_id, node_id, reuse_key),
             ).fetchone()
-        return None if row is None else {"body": json.loads(row["body"]), "decided_by": row["decided_by"]}
+        if row is None:
+            return None
+        try:
+            return {"body": json.loads(row["body"]), "decided_by": row["decided_by"]}
+        except ValueError as error:
+            raise Unreadable(f"the stored decision cannot be parsed ({error})") from None
 
 
 def _move_node(conn: sqlite3.Connection, claim: Claim, outcome: Outcome, now: float) -> None:

@@ -6,6 +6,7 @@ same. Secrets are masked before they get here. Texts over 8 KiB are kept zlib-co
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import zlib
 from collections.abc import Sequence
@@ -48,18 +49,32 @@ class History:
         self.path = state_dir / HISTORY_NAME
         self._conn: sqlite3.Connection | None = None
 
-    def add(self, batch: Sequence[Raw]) -> None:
-        """Store a batch in one commit. A history that cannot be written is moved aside once and begun anew."""
+    def add(self, batch: Sequence[Raw]) -> str:
+        """Store a batch in one commit; why it could not be kept, or nothing. It never costs a session.
+
+        A damaged history is moved aside and begun anew.
+        """
         if not batch:
-            return
+            return ""
         try:
-            self._insert(batch)
-        except sqlite3.DatabaseError as error:
-            if error.sqlite_errorcode not in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
-                raise
-            self.close()
-            self.path.replace(self.path.with_suffix(".damaged"))
-            self._insert(batch)
+            try:
+                self._insert(batch)
+            except sqlite3.DatabaseError as error:
+                if error.sqlite_errorcode not in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+                    raise
+                self._move_aside()
+                self._insert(batch)
+        except (sqlite3.Error, OSError) as error:
+            with contextlib.suppress(sqlite3.Error):
+                self.close()
+            return str(error)
+        return ""
+
+    def _move_aside(self) -> None:
+        self.close()
+        self.path.replace(self.path.with_suffix(".damaged"))
+        for tail in ("-wal", "-shm"):  # they belong to the damaged file and would be read into the new one
+            Path(f"{self.path}{tail}").unlink(missing_ok=True)
 
     def of_session(self, session_id: int) -> list[Raw]:
         """The raw texts of one session; empty when there is no history."""
@@ -90,12 +105,12 @@ class History:
 
     def _connection(self) -> sqlite3.Connection:
         if self._conn is None:
-            conn = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=10)
+            conn = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=2)
+            self._conn = conn
             conn.row_factory = sqlite3.Row
             conn.execute("PRAGMA journal_mode=WAL")
             conn.execute("PRAGMA synchronous=NORMAL")
             conn.executescript(_DDL)
-            self._conn = conn
         return self._conn
 
 

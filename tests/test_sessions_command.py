@@ -124,3 +124,26 @@ def test_hostile_text_is_data_and_never_shell(tmp_path):
     title = "$(touch pwned); `id`\n-rf \x00 \ud800 😀"
     assert json.loads(decider.decide({"title": title}, timeout_s=20).text).startswith("$(touch pwned)")
     assert not (tmp_path / "pwned").exists()
+
+
+def test_a_program_that_leaves_a_daemon_with_its_outputs_behind_has_answered_when_it_ends(tmp_path):
+    code = f"""
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        open("left.pid", "w").write(str(os.getpid()))
+        time.sleep(600)
+    os._exit(0)
+while not os.path.exists("left.pid") or not open("left.pid").read():
+    time.sleep(0.01)
+print('''{REPLY}''')"""
+    started = time.monotonic()
+    assert json.loads(command(tmp_path, code).decide({}, timeout_s=20).text)["text"] == "t"
+    assert time.monotonic() - started < 10
+    assert gone(int((tmp_path / "left.pid").read_text()))
+
+
+def test_a_reply_that_is_not_utf8_is_refused_not_mended(tmp_path):
+    code = """sys.stdout.buffer.write(b'{"text": "\\xff"}')"""
+    with pytest.raises(DeciderFailure, match=r"not UTF-8 \(byte 10\)"):
+        command(tmp_path, code).decide({}, timeout_s=20)

@@ -94,11 +94,19 @@ class CommandDecider:
             code = process.returncode
             how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
             raise DeciderFailure(f"{self._argv[0]} {how}{said}", raw=raw)
-        return Reply(raw, stderr)
+        try:
+            return Reply(bytes(talk.stdout).decode("utf-8"), stderr)
+        except UnicodeDecodeError as error:  # a mended reply would be one that nobody gave
+            raise DeciderFailure(
+                f"{self._argv[0]} printed what is not UTF-8 (byte {error.start})", raw=raw
+            ) from None
 
 
 class _Talk:
-    """Feeds stdin and drains both outputs at once, within a time and a size."""
+    """Feeds stdin and drains both outputs at once, within a time and a size.
+
+    The program's own end ends it, also where something it left behind holds the outputs open.
+    """
 
     def __init__(self, process: subprocess.Popen[bytes], data: bytes, max_output: int) -> None:
         self.process = process
@@ -121,19 +129,43 @@ class _Talk:
             if stream is not None:
                 os.set_blocking(stream.fileno(), False)
                 self._selector.register(stream, mask)
-        with self._selector:
-            while self._selector.get_map() and not self.too_much:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    self.timed_out = True
-                    return
-                for key, _ in self._selector.select(left):
-                    self._serve(key.fileobj)  # type: ignore[arg-type]
+        ended = os.pidfd_open(process.pid)
+        self._selector.register(ended, selectors.EVENT_READ)
+        try:
+            self._exchange(deadline, ended)
+        finally:
+            self._selector.close()
+            os.close(ended)
+        if self.timed_out:
+            return
         if not self.too_much:
             try:
                 process.wait(max(deadline - time.monotonic(), 0.01))
             except subprocess.TimeoutExpired:
                 self.timed_out = True
+
+    def _exchange(self, deadline: float, ended: int) -> None:
+        over = False
+        while self._selector.get_map() and not self.too_much:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                self.timed_out = True
+                return
+            events = self._selector.select(0 if over else left)
+            if over and not events:  # all it printed is read
+                return
+            for key, _ in events:
+                if key.fileobj == ended:
+                    over = True
+                    self._selector.unregister(ended)
+                    self._hang_up()
+                elif not key.fileobj.closed:  # type: ignore[union-attr]
+                    self._serve(key.fileobj)  # type: ignore[arg-type]
+
+    def _hang_up(self) -> None:
+        stream = self.process.stdin
+        if stream is not None and not stream.closed:
+            self._done(stream)
 
     def _serve(self, stream: IO[bytes]) -> None:
         if stream is self.process.stdin:
