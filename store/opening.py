@@ -81,7 +81,9 @@ def note_clean_stop(db: Database) -> None:
     db.close()
     status = db.path.stat()
     note = json.dumps({"bytes": status.st_size, "mtime_ns": status.st_mtime_ns}).encode()
-    files.replace_own(db.state_dir / CLEAN_NAME, note, point="store.mark")
+    place = db.state_dir / CLEAN_NAME
+    if not place.exists() or place.read_bytes() != note:  # a run that had nothing to do writes nothing
+        files.replace_own(place, note, point="store.mark")
 
 
 def damaged(path: Path, what: str) -> StoreRefused:

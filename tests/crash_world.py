@@ -16,7 +16,7 @@ import sqlite3
 from collections import Counter
 from pathlib import Path
 
-from daemon_world import World, alive
+from daemon_world import ENVIRONMENT, World, alive
 
 DECIDER = """
 import json, os, signal, sys, time
@@ -72,6 +72,16 @@ elif first and verb == "fork":
         os.kill(os.getppid(), signal.SIGKILL)
         time.sleep(60)
 print(json.dumps(reply))
+"""
+
+WITNESS = """
+import os, sys
+def note():
+    log = os.open(os.environ["SHIFTWORK_WITNESS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(log, (" ".join(sys.orig_argv[1:4]) + "\\n").encode())
+    os.close(log)
+note()
+os.register_at_fork(after_in_child=note)
 """
 
 RULES = ("Never  mail\ttwice – ünïcode “quoted” …", "Answer in one line.")
@@ -171,6 +181,21 @@ class CrashWorld(World):
         """The daemon killed itself, or was killed by the process that reached the place."""
         assert self.process.wait(seconds) == -signal.SIGKILL, self.said()
         self.process = None
+
+    # ---------------------------------------------------------------- who was started
+
+    def witnessed(self) -> dict[str, str]:
+        """An environment in which every Python process of ours notes that it began, forked ones too."""
+        folder = self.folder / "witness"
+        folder.mkdir(exist_ok=True)
+        (folder / "sitecustomize.py").write_text(WITNESS)
+        (folder / "log").touch()
+        path = f"{folder}{os.pathsep}{ENVIRONMENT['PYTHONPATH']}"
+        return {"PYTHONPATH": path, "SHIFTWORK_WITNESS": str(folder / "log")}
+
+    def started(self) -> list[str]:
+        """The first words of each process that began under ``witnessed``, in order."""
+        return (self.folder / "witness" / "log").read_text().splitlines()
 
     # ---------------------------------------------------------------- looking
 
