@@ -44,7 +44,15 @@ def prepare(state_dir: Path, *, allow_network: bool = False) -> list[str]:
     gate = WriteGate(state_dir / "store.lock")
     try:
         with gate.held(10.0) as fd:
-            return _prepare_locked(state_dir, _sequence(fd), wal=not _foreign(state_dir))
+            noted = _sequence(fd)
+            told = _prepare_locked(state_dir, noted, wal=not _foreign(state_dir))
+            if told and noted and noted > (kept := _commits(state_dir / DB_NAME)):
+                os.pwrite(
+                    fd, b"%015d\n" % kept, 0
+                )  # told once: the state before the lost commits is the state now
+            return told
+    except (IsADirectoryError, PermissionError) as error:
+        raise unwritable(Path(error.filename or gate.path), error) from error
     finally:
         gate.close()
 
@@ -52,16 +60,19 @@ def prepare(state_dir: Path, *, allow_network: bool = False) -> list[str]:
 def open_database(state_dir: Path, *, read_only: bool = False) -> Database | None:
     """The store for a command: None when there is none yet and never was one.
 
-    Looks at the header and the version only. Raises StoreRefused.
+    Looks at the header, the version and the number of commits only. Raises StoreRefused.
     """
     path = state_dir / DB_NAME
     if not path.exists():
         _refuse_if_vanished(state_dir, _sequence_at(state_dir / "store.lock"))
         return None
     _check_header(path)
+    had_wal, noted = _wal_has_frames(state_dir), _sequence_at(state_dir / "store.lock")
     db = Database(state_dir, read_only=read_only)
     try:
         version = db.connection().execute("PRAGMA user_version").fetchone()[0]
+        if version == KNOWN_VERSION:
+            _check_commits(db.connection(), path, noted, had_wal=had_wal)
     except sqlite3.DatabaseError as error:
         raise damaged(path, str(error)) from error
     _check_version(path, version)
@@ -70,6 +81,12 @@ def open_database(state_dir: Path, *, read_only: bool = False) -> Database | Non
             f"{path} is of schema {version}, older than this Shiftwork ({KNOWN_VERSION}). Start it once:  shiftwork run"
         )
     return db
+
+
+def _commits(path: Path) -> int:
+    with contextlib.closing(connect(path, read_only=True)) as conn:
+        found: int = conn.execute("SELECT seq FROM commits").fetchone()[0]
+        return found
 
 
 def note_clean_stop(db: Database) -> None:
@@ -102,23 +119,35 @@ def _prepare_locked(state_dir: Path, sequence: int, *, wal: bool) -> list[str]:
     clean = not had_wal and _is_clean(state_dir)
     told: list[str] = []
     try:
-        conn = connect(path)
-        try:
-            version = conn.execute("PRAGMA user_version").fetchone()[0]
-            _check_version(path, version)
-            if version < KNOWN_VERSION:
-                told.append(_migrate(state_dir, version))
-            _check_tables(conn, path)
-            if not clean:
-                _quick_check(conn, path)
-            told += _check_commits(conn, path, sequence, had_wal=had_wal)
-            _check_meta(conn, path)
+        version = _looked_at(path, sequence, clean=clean, had_wal=had_wal, told=told)
+        if version < KNOWN_VERSION:
+            told.append(_migrate(state_dir, version))
+            _looked_at(path, sequence, clean=False, had_wal=had_wal, told=[])
+        with contextlib.closing(connect(path)) as conn:
             _check_journal(conn, path, wal=wal)
-        finally:
-            conn.close()
     except sqlite3.DatabaseError as error:
         raise damaged(path, str(error)) from error
     return told
+
+
+def _looked_at(path: Path, sequence: int, *, clean: bool, had_wal: bool, told: list[str]) -> int:
+    """Every check; the schema's version. An older one is looked at again when it is migrated.
+
+    The last connection to close folds the log into the file, a doubtful one, too, unless it cannot write. (Checks
+    need one that can: SQLite looks at no CHECK through the other.)
+    """
+    with contextlib.closing(connect(path, read_only=True)) as last, contextlib.closing(connect(path)) as conn:
+        last.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        version: int = conn.execute("PRAGMA user_version").fetchone()[0]
+        _check_version(path, version)
+        if version == KNOWN_VERSION:
+            _check_tables(conn, path)
+        if not clean:
+            _quick_check(conn, path)
+        told += _check_commits(conn, path, sequence, had_wal=had_wal)
+        if version == KNOWN_VERSION:
+            _check_meta(conn, path)
+    return version
 
 
 def _check_folder(state_dir: Path, *, allow_network: bool) -> None:
@@ -164,6 +193,10 @@ def _refuse_if_vanished(state_dir: Path, sequence: int) -> None:
 
 
 def _check_header(path: Path) -> None:
+    if not path.is_file():  # opening a pipe would wait for ever
+        raise StoreRefused(
+            f"{path} is not a file. Nothing was written. Put the store or a backup in its place"
+        )
     with path.open("rb") as file:
         head = file.read(100)
     if not head:
@@ -194,7 +227,11 @@ def _check_tables(conn: sqlite3.Connection, path: Path) -> None:
 
     model = sqlite3.connect(":memory:")
     model.executescript(ddl())
-    query = "SELECT type, name FROM sqlite_schema WHERE sql IS NOT NULL"
+    query = (
+        "SELECT type, name FROM sqlite_schema WHERE sql IS NOT NULL UNION ALL "
+        "SELECT 'column', s.name || '.' || c.name FROM sqlite_schema s JOIN pragma_table_info(s.name) c "
+        "WHERE s.type = 'table' AND s.sql NOT LIKE 'CREATE VIRTUAL%'"
+    )
     wanted = {tuple(row) for row in model.execute(query)}
     model.close()
     missing = sorted(name for kind, name in wanted - {tuple(row) for row in conn.execute(query)})
@@ -206,6 +243,9 @@ def _quick_check(conn: sqlite3.Connection, path: Path) -> None:
     found = [row[0] for row in conn.execute("PRAGMA quick_check(3)")]
     if found != ["ok"]:
         raise damaged(path, "; ".join(found))
+    orphan = conn.execute("PRAGMA foreign_key_check").fetchone()
+    if orphan is not None:
+        raise damaged(path, f"{orphan['table']} has rows whose {orphan['parent']} are gone")
 
 
 def _check_commits(conn: sqlite3.Connection, path: Path, noted: int, *, had_wal: bool) -> list[str]:

@@ -352,3 +352,69 @@ def test_a_backup_is_whole_private_and_never_overwrites(state, tmp_path):
     assert len(open_store(fresh).views.items(queue="q", state="done", limit=9, now=NOW)) == 1
     with pytest.raises(NameTaken):
         backup(store.db, target)
+
+
+def other_store(tmp_path, count):
+    """Another store, its newest commits in a log as a kill -9 leaves it."""
+    folder = tmp_path / "another" / "state"
+    prepare(folder)
+    script = (
+        "import os, sys; from pathlib import Path\n"
+        "from store.sqlite import open_store; from store.intake import Handed\n"
+        "store = open_store(Path(sys.argv[1]))\n"
+        "def hand(n): store.intake.hand_in([Handed('q', f'other {n}' * 50, 'cli')], now=1.0, caps={'q': 9999})\n"
+        "for n in range(int(sys.argv[2])): hand(n)\n"
+        "store.db.shrink_wal(); hand(-1); os.kill(os.getpid(), 9)\n"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", script, str(folder), str(count)], check=False).returncode == -9
+    )
+    return folder
+
+
+@pytest.mark.parametrize("count", [3])
+def test_the_log_of_another_store_is_refused_and_never_folded_into_this_one(state, tmp_path, count):
+    folded(state)
+    alien = other_store(tmp_path, count)
+    shutil.copy(alien / "shiftwork.db-wal", state / "shiftwork.db-wal")
+    refused(state, "damaged")
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+def test_a_folder_or_a_pipe_in_the_place_of_the_store_is_refused_at_once(state, make):
+    folded(state).unlink()
+    make(state / "shiftwork.db")
+    with pytest.raises(StoreRefused, match="is not a file"):
+        prepare(state)
+    with pytest.raises(StoreRefused, match="is not a file"):
+        open_database(state)
+
+
+def test_a_missing_column_and_rows_without_their_item_are_damage(state):
+    for damage, words in (
+        ("DELETE FROM items WHERE seq = 1", "nodes has rows whose items are gone"),
+        ("ALTER TABLE flags DROP COLUMN expires_at", "missing: flags.expires_at"),
+    ):
+        conn = sqlite3.connect(folded(state))
+        conn.execute(damage)
+        conn.commit()
+        conn.close()
+        with pytest.raises(StoreRefused, match=words):
+            prepare(state)
+
+
+def test_no_command_writes_to_a_store_whose_log_was_deleted(state):
+    (state / "shiftwork.db-wal").unlink()
+    (state / "shiftwork.db-shm").unlink()
+    with pytest.raises(StoreRefused, match="lacks its newest 20 of 20 commits"):
+        open_database(state)
+
+
+def test_commits_that_were_lost_and_told_are_not_held_against_the_next_start(state):
+    wal = state / "shiftwork.db-wal"
+    wal.write_bytes(wal.read_bytes()[: wal.stat().st_size // 2])
+    (state / "shiftwork.db-shm").unlink()
+    assert any("are lost" in line for line in prepare(state))
+    folded(state)
+    assert prepare(state) == []
+    assert open_database(state).connection().execute("PRAGMA user_version").fetchone()[0] == 1
