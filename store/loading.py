@@ -140,13 +140,15 @@ def _answers(flag: sqlite3.Row, revision: int) -> list[PersonsAnswer]:
         if answer.get("does"):  # "try again" about a crash says nothing about the item itself
             return []
         stale = flag["revision"] != revision
-        return [_one_answer(flag, asked, one, questions, stale) for asked, one in each(answer, questions)]
+        return [
+            _one_answer(flag, asked, one, questions, stale=stale) for asked, one in each(answer, questions)
+        ]
     except (ValueError, TypeError, KeyError, IndexError) as error:
         raise Unreadable(f"the answer to {flag['id']} cannot be parsed ({error})") from None
 
 
 def _one_answer(
-    flag: sqlite3.Row, asked: str, one: dict[str, Any], questions: list[dict[str, Any]], stale: bool
+    flag: sqlite3.Row, asked: str, one: dict[str, Any], questions: list[dict[str, Any]], *, stale: bool
 ) -> PersonsAnswer:
     option = one.get("option")
     label = questions[one["question"] - 1]["options"][option - 1]["label"] if option else None
