@@ -24,6 +24,7 @@ from store.database import Database
 from store.events import Events
 from store.keys import digest
 from store.loading import Unreadable
+from store.sources import mark_overtaken
 
 
 class Shown(NamedTuple):
@@ -139,6 +140,10 @@ class Checkpoints:
                 )
             _store_shown(conn, claim, outcome)
             self._remember(conn, claim, outcome, now=now, compact=compact)
+            if outcome.kind == "answered":
+                mark_overtaken(
+                    conn, item_id=claim.item_id, node_id=claim.node_id, shown=outcome.shown, now=now
+                )
             conn.execute(
                 "UPDATE sessions SET outcome = ?, cause = ?, end_version = ?, context_digest = ?, context_chars = ?, "
                 "steps = ?, input_tokens = ?, output_tokens = ?, cost = ?, ended_at = ? WHERE id = ?",

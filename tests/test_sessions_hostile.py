@@ -65,3 +65,17 @@ def test_a_stored_decision_that_cannot_be_parsed_flags_its_item_and_crashes_noth
     assert world.session().outcome == "denied"
     assert "unreadable" in world.flags()[0]["stuck"]
     assert world.state_of(item) == "waiting"
+
+
+def test_an_answer_that_cites_what_changed_while_it_was_made_is_stale_from_birth(world):
+    page = world.doc("fees.md", "# Fees\n\nThe fee is 40 euros.\n")
+
+    def thinks(request):
+        page.write_text("# Fees\n\nThe fee is 55 euros.\n")
+        world.room.sources["q"].refresh(world.store, now=world.now)  # another session looked meanwhile
+        return answer("40", citations=[request["passages"][0]["id"]])
+
+    world.decider.script = [thinks]
+    item = world.hand("What is the fee?")
+    world.session()
+    assert "changed" in world.item(item)["stale"]
