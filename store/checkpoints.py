@@ -141,9 +141,8 @@ class Checkpoints:
             _store_shown(conn, claim, outcome)
             self._remember(conn, claim, outcome, now=now, compact=compact)
             if outcome.kind == "answered":
-                mark_overtaken(
-                    conn, item_id=claim.item_id, node_id=claim.node_id, shown=outcome.shown, now=now
-                )
+                cited = [(one.source_id, one.ref, one.digest) for one in outcome.shown if one.cited]
+                mark_overtaken(conn, claim.item_id, claim.node_id, cited, now=now)
             conn.execute(
                 "UPDATE sessions SET outcome = ?, cause = ?, end_version = ?, context_digest = ?, context_chars = ?, "
                 "steps = ?, input_tokens = ?, output_tokens = ?, cost = ?, ended_at = ? WHERE id = ?",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from store.database import Database
 from store.events import Events
@@ -163,33 +163,20 @@ def _change_source(conn: sqlite3.Connection, queue: str, change: SourceChange, n
     return _mark_stale(conn, source, change.path, gone, now) if gone else 0
 
 
-class Cited(Protocol):
-    """A passage that stood in a context (``store.checkpoints.Shown``)."""
-
-    @property
-    def source_id(self) -> int: ...
-    @property
-    def ref(self) -> str: ...
-    @property
-    def digest(self) -> str: ...
-    @property
-    def cited(self) -> bool: ...
-
-
 def mark_overtaken(
-    conn: sqlite3.Connection, *, item_id: str, node_id: str, shown: Iterable[Cited], now: float
+    conn: sqlite3.Connection, item_id: str, node_id: str, cited: Iterable[tuple[int, str, str]], *, now: float
 ) -> None:
-    """A source may be indexed anew while a session thinks: what it then cites of the old text is stale from birth."""
-    for one in shown:
-        if (
-            one.cited
-            and not conn.execute(
-                "SELECT 1 FROM passages WHERE source_id = ? AND digest = ? AND gone_at IS NULL",
-                (one.source_id, one.digest),
-            ).fetchone()
-        ):
-            row = conn.execute("SELECT path FROM sources WHERE id = ?", (one.source_id,)).fetchone()
-            _mark_one(conn, item_id, node_id, one.ref, row["path"] if row else "", now)
+    """A source may be indexed anew while a session thinks: what it then cites of the old text is stale from birth.
+
+    ``cited``: source, ref and digest of each passage.
+    """
+    for source, ref, digest in cited:
+        live = conn.execute(
+            "SELECT 1 FROM passages WHERE source_id = ? AND digest = ? AND gone_at IS NULL", (source, digest)
+        ).fetchone()
+        if live is None:
+            row = conn.execute("SELECT path FROM sources WHERE id = ?", (source,)).fetchone()
+            _mark_one(conn, item_id, node_id, _why(row["path"] if row else "", ref, now), ref)
 
 
 def _mark_stale(conn: sqlite3.Connection, source: int, path: str, gone: set[str], now: float) -> int:
@@ -199,12 +186,15 @@ def _mark_stale(conn: sqlite3.Connection, source: int, path: str, gone: set[str]
         if row["digest"] in gone
     ]  # fmt: skip
     for row in rows:
-        _mark_one(conn, row["item_id"], row["node_id"], row["ref"], path, now)
+        _mark_one(conn, row["item_id"], row["node_id"], _why(path, row["ref"], now), row["ref"])
     return len({row["item_id"] for row in rows})
 
 
-def _mark_one(conn: sqlite3.Connection, item_id: str, node_id: str, ref: str, path: str, now: float) -> None:
-    stale = json.dumps({"source": path, "said": ref, "at": now})
+def _why(path: str, ref: str, now: float) -> str:
+    return json.dumps({"source": path, "said": ref, "at": now})
+
+
+def _mark_one(conn: sqlite3.Connection, item_id: str, node_id: str, stale: str, ref: str) -> None:
     conn.execute(
         "UPDATE items SET stale = ?, version = version + 1 WHERE id = ? AND state = 'done'",
         (f"{ref} changed", item_id),
