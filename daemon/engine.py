@@ -25,6 +25,7 @@ from daemon.gatewatch import LOOK_EVERY_S, GateWatch
 from daemon.workers import CannotStart, Death, Pool, Worker
 from sessions import plan
 from store import owners
+from store.database import DISK_CODES
 from store.errors import ShiftworkError, StoreBusy, StoreRefused
 from store.opening import damaged
 from store.papers import Mark
@@ -38,7 +39,7 @@ SOONEST_S = 0.05
 MAX_BACKOFF_S = 60.0
 _BROKEN = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
-_WAITS = _BUSY | {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
+_WAITS = _BUSY | DISK_CODES
 _REFUSED = ("StoreRefused: ", "DatabaseError: ")
 
 
@@ -134,6 +135,11 @@ class Engine:
         if looked.ready and self._room() > 0:
             return max(self._hold_until, now + SOONEST_S)
         return looked.due_at
+
+    def disk_trouble(self, error: sqlite3.OperationalError) -> None:
+        """A trigger could not write: that is told, and waited for, like what a look runs into."""
+        self._meet(error)
+        self._wake()
 
     async def in_store(self, work: Callable[[], T]) -> T:
         """Do something with the store, in its thread."""

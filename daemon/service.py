@@ -89,6 +89,8 @@ class Service:
     async def run(self) -> None:
         """Until it is told to stop. Raises what the daemon had to end with, after everything was put away."""
         self._listen_to_signals()
+        loop = asyncio.get_running_loop()
+        self._store.db.on_disk_trouble = lambda error: _later(loop, partial(self._engine.disk_trouble, error))
         try:
             for line in banner(self._config, self._store):
                 self._said.plain(line)
@@ -249,6 +251,7 @@ class Service:
                 left = await self._engine.in_store(self._store.views.left)
                 await self._engine.in_store(partial(note_clean_stop, self._store.db))
         self._engine.close()
+        self._store.db.on_disk_trouble = None
         self._store.close()
         self._lock.release()
         self._said.plain(terminal.left_words(left, screen.command("run", config=self._config.file)))
@@ -267,6 +270,12 @@ def run(file: Path, said: Terminal) -> None:
 
 async def _serve(opened: Opened, said: Terminal) -> None:
     await Service(opened, said).run()
+
+
+def _later(loop: asyncio.AbstractEventLoop, work: Callable[[], None]) -> None:
+    """From another thread."""
+    with suppress(RuntimeError):  # the loop has ended
+        loop.call_soon_threadsafe(work)
 
 
 def end_anyway(seconds: float) -> None:

@@ -26,6 +26,10 @@ PAGE_SIZE = 1024
 AUTOCHECKPOINT_PAGES = 8000
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
 
+DISK_CODES = frozenset(
+    {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
+)
+
 Rider = Callable[[sqlite3.Connection], None]
 
 
@@ -39,6 +43,8 @@ class Database:
         self.wait_s = wait_s
         self.gate = WriteGate(state_dir / "store.lock")
         self.on_commit: Callable[[], None] | None = None
+        self.on_disk_trouble: Callable[[sqlite3.OperationalError], None] | None = None
+        """Called in the writer's own thread when the disk, not the work, refused a write."""
         self._riders: list[Rider] = []
         self._local = threading.local()
         self._open: list[sqlite3.Connection] = []
@@ -83,6 +89,8 @@ class Database:
                     raise
                 conn.execute("COMMIT")
             except sqlite3.OperationalError as error:
+                if self.on_disk_trouble is not None and error.sqlite_errorcode & 0xFF in DISK_CODES:
+                    self.on_disk_trouble(error)
                 raise _busy_or_same(error, self.path) from error
             os.pwrite(fd, b"%015d\n" % sequence, 0)
             del self._riders[: len(riders)]

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -536,6 +537,36 @@ def fill(folder):
                 file.write(b"x" * 4096)
         except OSError:
             return filler
+
+
+def test_a_full_disk_that_only_an_inbox_runs_into_is_paged_too_and_commands_say_so(
+    tmp_path, small_disk, monkeypatch
+):
+    """FIELD 21."""
+    monkeypatch.setattr(engine, "TROUBLE_S", 1.0)
+    with web() as receiver:
+        url = tmp_path / "url"
+        url.write_text(f"json://127.0.0.1:{receiver.port}/\n")
+        world = World(tmp_path, extra='[notify]\nservices = [{ url_file = "url" }]\n')
+        world.state = small_disk / "state"
+        world.config.write_text(f'state_dir = "{world.state}"\n' + world.config.read_text())
+
+        async def story(running, said):
+            await comes(lambda: any("Drop a file" in line for line in said))
+            await asyncio.sleep(0.3)
+            filler = fill(small_disk)
+            add = partial(world.command, "add", "-", input="much " * 4000, check=75)
+            done = await asyncio.to_thread(add)
+            assert "the store cannot be written: database or disk is full" in done.stderr
+            assert "Traceback" not in done.stderr
+            world.drop("a.md", "text " * 4000)
+            await comes(lambda: receiver.got)
+            assert (tmp_path / "in-work" / "a.md").exists()
+            filler.unlink()
+            await comes(lambda: any("can be written again" in line for line in said))
+
+        serve_here(world, monkeypatch, story)
+        assert "cannot use its store" in receiver.got[0]["title"]
 
 
 def test_a_full_disk_is_paged_once_costs_no_crash_and_recovers_alone(tmp_path, small_disk, monkeypatch):

@@ -20,6 +20,7 @@ from daemon.cli.verbs import VERBS
 from store.errors import ShiftworkError, UsageProblem
 
 INTERRUPTED = 130
+TRY_AGAIN = 75
 _QUICK = frozenset({"flags", "list", "log", "show", "status", "why"})
 _HELP = ("-h", "--help", "help")
 _VERSION = ("-V", "--version")
@@ -48,9 +49,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         _drop_stdout()
         _say(_os_error_words(error))
         code = 1
+    except Exception as error:
+        if not _is_disk_trouble(error):
+            raise
+        _say(f"the store cannot be written: {error}. Nothing was changed; try again when that is mended")
+        code = TRY_AGAIN
     if quick:
         _leave(code)
     return code
+
+
+def _is_disk_trouble(error: Exception) -> bool:
+    """A full, failing or read-only disk, as SQLite says it; the module is there if it was needed."""
+    database = sys.modules.get("store.database")
+    code = getattr(error, "sqlite_errorcode", None)
+    return database is not None and code is not None and code & 0xFF in database.DISK_CODES
 
 
 def _is_quick(words: list[str]) -> bool:
