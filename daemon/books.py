@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from daemon import sweep, terminal
+from daemon.cli import screen
 from daemon.config import Config
 from daemon.workers import Death
 from sessions import papers
@@ -215,7 +216,9 @@ class Books:
         outboxes = {name: queue.outbox for name, queue in self.config.queues.items()}
         try:
             self._flush_riders()
-            papers.settle_and_mark(self._store, outboxes, now=now)
+            papers.settle_and_mark(
+                self._store, outboxes, now=now, command=screen.command_anywhere(self.config.file)
+            )
         except OSError as error:
             self._papers_at = now + PAPERS_AGAIN_S
             what = f"{terminal.path_words(error.filename or 'outbox')}: {error.strerror}"

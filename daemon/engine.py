@@ -212,6 +212,7 @@ class Engine:
                 deciders=config.deciders,
                 daemon=owners.me(),
                 trigger=self.trigger,
+                command=screen.command_anywhere(config.file),
                 sessions_max=self._sessions_max,
             )
         )

@@ -120,7 +120,7 @@ def _held_fd(state_dir: Path) -> int:
 def _who(state_dir: Path) -> str:
     daemon = read_daemon(state_dir)
     name = f"a daemon (pid {daemon.pid})" if daemon.running else "another process"
-    return f"{name} is already running on {state_dir}. Look: shiftwork status   End it: shiftwork stop"
+    return f"{name} is already running on {state_dir}.\nLook:    shiftwork status\nEnd it:  shiftwork stop"
 
 
 def _same_file(fd: int, path: Path) -> bool:

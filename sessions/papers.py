@@ -2,7 +2,8 @@
 
 Written after the checkpoint, whole or not at all, each once; never over a name that exists (``NAME.answer.md``, then
 ``NAME.ID.answer.md``). A file that is gone or edited belongs to the person: it is neither written again nor removed.
-Every file carries a line with its item's id, by which a start after a crash knows its own.
+Every file carries a line with its item's id, by which a start after a crash knows its own. ``command`` words its
+commands so that they can be copied in any folder.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from store.text import shown, shown_block
 
 NAME_BYTES = 180
 MAX_TRIES = 50
+COMMAND = ("shiftwork", "")
+"""What stands before and after the words of a command to copy, when nobody says."""
 
 
 class Unmarked:
@@ -47,23 +50,32 @@ class Unmarked:
 
 
 def settle(
-    store: SqliteStore, outboxes: Mapping[str, Path | None], *, item_id: str | None = None
+    store: SqliteStore,
+    outboxes: Mapping[str, Path | None],
+    *,
+    item_id: str | None = None,
+    command: tuple[str, str] = COMMAND,
 ) -> list[Mark]:
     """Write and remove what is due (of one item, or of all) and give the marks to record. Raises OSError.
 
     ``outboxes``: each queue's folder, None for a queue without one. A queue that is not in it is left as it is.
     """
-    marks, trouble = _settle(store, outboxes, item_id)
+    marks, trouble = _settle(store, outboxes, item_id, command)
     if trouble is not None:
         raise trouble
     return marks
 
 
 def settle_and_mark(
-    store: SqliteStore, outboxes: Mapping[str, Path | None], *, now: float, item_id: str | None = None
+    store: SqliteStore,
+    outboxes: Mapping[str, Path | None],
+    *,
+    now: float,
+    item_id: str | None = None,
+    command: tuple[str, str] = COMMAND,
 ) -> int:
     """The same with the marks in a commit of their own (at start, from commands); how many files it was about."""
-    marks, trouble = _settle(store, outboxes, item_id)
+    marks, trouble = _settle(store, outboxes, item_id, command)
     store.papers.mark_now(marks, now=now)
     if trouble is not None:
         raise trouble
@@ -71,7 +83,7 @@ def settle_and_mark(
 
 
 def _settle(
-    store: SqliteStore, outboxes: Mapping[str, Path | None], item_id: str | None
+    store: SqliteStore, outboxes: Mapping[str, Path | None], item_id: str | None, command: tuple[str, str]
 ) -> tuple[list[Mark], OSError | None]:
     """What could be done, and the first trouble: one queue's broken folder holds up no other's files."""
     marks: list[Mark] = []
@@ -82,7 +94,7 @@ def _settle(
         if queue in broken:
             continue
         try:
-            mark = _settle_one(paper, outboxes)
+            mark = _settle_one(paper, outboxes, command)
         except OSError as error:
             trouble = trouble or error
             broken.add(queue)
@@ -92,13 +104,13 @@ def _settle(
     return marks, trouble
 
 
-def render(paper: Paper) -> bytes:
-    """The file's bytes; the same paper always gives the same ones."""
-    text = _answer(paper) if paper.kind == "answer" else _waiting(paper)
+def render(paper: Paper, command: tuple[str, str] = COMMAND) -> bytes:
+    """The file's bytes; the same paper and command always give the same ones."""
+    text = _answer(paper) if paper.kind == "answer" else _waiting(paper, command)
     return text.encode("utf-8", "replace")
 
 
-def _settle_one(paper: Paper, outboxes: Mapping[str, Path | None]) -> Mark | None:
+def _settle_one(paper: Paper, outboxes: Mapping[str, Path | None], command: tuple[str, str]) -> Mark | None:
     if paper.state == "unwanted":
         _remove_if_ours(paper, outboxes.get(paper.item["queue"]))
         return _mark(paper)
@@ -108,11 +120,15 @@ def _settle_one(paper: Paper, outboxes: Mapping[str, Path | None]) -> Mark | Non
     if folder is None or (paper.kind == "answer" and paper.item["result"] is None):
         return _mark(paper)
     folder.mkdir(parents=True, exist_ok=True)
-    data = render(paper)
+    data = render(paper, command)
     for name in _names(paper):
         path = folder / name
-        if files.write_new(path, data, point="papers.write") or _is_ours(path, paper):
+        if files.write_new(path, data, point="papers.write"):
             return _mark(paper, str(path), bytes_digest(data))
+        if _is_ours(path, paper):
+            there = _bytes_of(path)
+            same = _but_for_commands(there) == _but_for_commands(data)
+            return _mark(paper, str(path), bytes_digest(there if same else data))
     return _mark(paper)
 
 
@@ -156,21 +172,30 @@ def _is_ours(path: Path, paper: Paper) -> bool:
 def _remove_if_ours(paper: Paper, folder: Path | None) -> None:
     """Remove a file that is as we wrote it; one whose mark was lost is known by its name and its bytes."""
     if paper.path is not None:
-        places, wanted = [Path(paper.path)], paper.digest
-    elif folder is not None:
-        places, wanted = [folder / name for name in _names(paper)[:2]], bytes_digest(render(paper))
-    else:
+        if _bytes_digest_of(Path(paper.path)) == paper.digest:
+            files.remove(Path(paper.path), point="papers.remove")
         return
-    for path in places:
-        if _digest_of(path) == wanted:
+    for name in _names(paper)[:2] if folder is not None else []:
+        path = Path(folder or "", name)
+        if _but_for_commands(_bytes_of(path)) == _but_for_commands(render(paper)):
             files.remove(path, point="papers.remove")
 
 
-def _digest_of(path: Path) -> str | None:
-    """The digest of what is there; None when there is nothing that can be read."""
+def _bytes_of(path: Path) -> bytes:
+    """What is there; nothing when it cannot be read."""
     with suppress(OSError):
-        return bytes_digest(path.read_bytes())
-    return None
+        return path.read_bytes()
+    return b""
+
+
+def _bytes_digest_of(path: Path) -> str | None:
+    data = _bytes_of(path)
+    return bytes_digest(data) if data else None
+
+
+def _but_for_commands(data: bytes) -> list[bytes]:
+    """The lines without those to copy: another start of the program may have worded them otherwise."""
+    return [line for line in data.split(b"\n") if not line.startswith(b"    ")]
 
 
 def _answer(paper: Paper) -> str:
@@ -188,14 +213,15 @@ def _answer(paper: Paper) -> str:
         lines.append("")
     lines += [
         "---",
-        f"{item['id']} · {_utc(item['finished_at'])} · more:  shiftwork show {item['id']}",
+        f"{item['id']} · {_utc(item['finished_at'])}",
         _mark_line(paper),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _waiting(paper: Paper) -> str:
+def _waiting(paper: Paper, command: tuple[str, str]) -> str:
     flag = paper.flag or {}
+    before, after = command
     lines = [
         f"# Waits for you: {shown(paper.item['title']) or paper.item['id']}",
         "",
@@ -212,8 +238,8 @@ def _waiting(paper: Paper) -> str:
             lines += ["", f"Recommended: {advice['option']}, since {shown(advice['reason'])}"]
         lines += ["", "Answer with one of:", ""]
         if question.get("options"):
-            lines.append(f"    shiftwork resolve {flag['id']}{which} --option 1")
-        lines += [f'    shiftwork resolve {flag["id"]}{which} --answer "…"', ""]
+            lines.append(f"    {before} resolve {flag['id']}{which} --option 1{after}")
+        lines += [f'    {before} resolve {flag["id"]}{which} --answer "…"{after}', ""]
     lines += ["---", f"{paper.item['id']} · {flag['id']} · asked {_utc(flag['asked_at'])}", _mark_line(paper)]
     return "\n".join(lines) + "\n"
 

@@ -7,12 +7,16 @@ from typing import Any
 
 from pydantic import Field
 
+from sessions import papers
 from sessions.config import DaemonLimits, Decider, QueuePolicy
 from store.settings import RelativePath, Section
 
 
 class Plan(Section):
-    """One worker's orders. ``sessions_max`` ends it after so many sessions; ``until_at`` (UTC seconds) after a time."""
+    """One worker's orders. ``sessions_max`` ends it after so many sessions.
+
+    ``command`` is what stands before and after the words of a command in files for people.
+    """
 
     state_dir: RelativePath
     folder: RelativePath
@@ -21,6 +25,7 @@ class Plan(Section):
     deciders: dict[str, Decider]
     daemon: str = ""
     trigger: str = ""
+    command: tuple[str, str] = papers.COMMAND
     sessions_max: int | None = Field(default=None, ge=1)
 
 

@@ -74,7 +74,7 @@ def drain(
         )
         ended = run_session(room, claim)
         done += 1
-        written = _settle(store, outboxes, ended, unmarked, room.clock())
+        written = _settle(store, outboxes, ended, unmarked, room.clock(), command=plan.command)
         link.send({"type": "session_ended", **_told(ended), "files": written})
     if left := unmarked.left():  # no commit of ours carried them: the daemon's next one does
         link.send({"type": "marks", "marks": [list(mark) for mark in left]})
@@ -114,12 +114,14 @@ def _settle(
     ended: Ended,
     unmarked: papers.Unmarked,
     now: float,
+    *,
+    command: tuple[str, str],
 ) -> list[str]:
     """Write the files that the checkpoint wanted; their paths."""
     if ended.outcome not in ("answered", "flagged", "denied"):
         return []
     try:
-        marks = papers.settle(store, outboxes, item_id=ended.item_id)
+        marks = papers.settle(store, outboxes, item_id=ended.item_id, command=command)
     except OSError:
         return []  # the row stays due; the daemon settles it at its next sweep and says what is wrong
     unmarked.add(marks, now=now)

@@ -149,7 +149,7 @@ class Alerts:
                 (now, now + for_s, by, key),
             ).fetchone()
             if row is None:
-                raise Conflict(f"{key} is not firing, so there is nothing to quiet; see: shiftwork alerts")
+                raise Conflict(f"{key} is not firing, so there is nothing to quiet; see:  shiftwork alerts")
             conn.execute(
                 "DELETE FROM outbox WHERE alert_key = ? AND state = 'unsent' AND kind <> 'resolved'", (key,)
             )
@@ -239,5 +239,5 @@ def _key_of(conn: sqlite3.Connection, alert: str) -> str:
     else:
         row = conn.execute("SELECT key FROM alerts WHERE key = ?", (alert,)).fetchone()
     if row is None:
-        raise NotFound(f"there is no alert {alert}; see: shiftwork alerts")
+        raise NotFound(f"there is no alert {alert}; see:  shiftwork alerts")
     return str(row[0])

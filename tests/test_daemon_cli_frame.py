@@ -114,7 +114,7 @@ def test_without_a_configuration_the_places_are_listed_and_init_is_named(tmp_pat
     assert (done.returncode, done.stdout) == (78, "")
     assert "./shiftwork.toml" in done.stderr
     assert "/etc/shiftwork/config.toml" in done.stderr
-    assert "shiftwork init" in done.stderr
+    assert f"{sys.executable} -m daemon init" in done.stderr, "as it was called"
 
 
 def test_a_reader_that_goes_away_is_no_traceback(tmp_path):

@@ -60,7 +60,7 @@ def test_alerts_says_what_fires_whom_it_told_and_what_to_type(config, world, cap
     assert "1 firing" in out
     assert "1 flag waits in queue questions, the oldest for 2h" in out
     assert "as E-0001" in out
-    assert "shiftwork ack flag_age:questions" in out
+    assert f"--config {config} ack flag_age:questions" in out
     assert run(config, "alerts", "--json") == 0
     data = json.loads(capsys.readouterr().out)
     assert data["firing"] == 1

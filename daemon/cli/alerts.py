@@ -57,7 +57,7 @@ def alerts(args: argparse.Namespace) -> int:
             f"{one['alert']}  page · told {screen.age(one['age_s'])} ago as {one['id']}, until it is good again"
         )
     for row in rows:
-        for line in _lines(row):
+        for line in _lines(row, places.file):
             screen.out(line)
     if not channels_for(policy, "page"):
         screen.note(
@@ -207,7 +207,7 @@ def _row(alert: Alert, facts: Facts, policy: Policy, now: float) -> dict[str, An
     }
 
 
-def _lines(row: Mapping[str, Any]) -> Iterator[str]:
+def _lines(row: Mapping[str, Any], config: Path) -> Iterator[str]:
     from store.text import shown
 
     state = "clearing" if row["clearing"] else row["state"]
@@ -224,7 +224,9 @@ def _lines(row: Mapping[str, Any]) -> Iterator[str]:
     if row["acked_by"]:
         yield f"  quiet until {row['acked_until_at']}, by {shown(row['acked_by'])}"
     elif row["state"] == "firing":
-        yield f"  → {row['commands'][0]}     quiet it:  {row['commands'][-1]}"
+        look, quiet = row["commands"][0], row["commands"][-1]
+        yield screen.copyable(f"  →  {look}", config=config)
+        yield screen.copyable(f"  quiet it:  {quiet}", config=config)
 
 
 def _user() -> str:

@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()
     except ShiftworkError as error:
-        _say(str(error))
+        _say(_copyable(str(error), words))
         code = error.exit_code
     except KeyboardInterrupt:
         code = INTERRUPTED
@@ -197,6 +197,15 @@ def _os_error_words(error: OSError) -> str:
 
     words = error.strerror or str(error) or type(error).__name__
     return f"{shown(str(error.filename))}: {words}" if error.filename is not None else words
+
+
+def _copyable(text: str, words: list[str]) -> str:
+    """What it advises, with this program's name as it was called and the configuration that was named."""
+    from daemon.cli import screen
+
+    named = [word.partition("=")[2] for word in words if word.startswith("--config=")]
+    named += words[words.index("--config") + 1 :][:1] if "--config" in words else []
+    return screen.copyable(text, config=next((one for one in named if os.path.exists(one)), None))
 
 
 def _say(text: str) -> None:

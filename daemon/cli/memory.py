@@ -57,7 +57,7 @@ def context(args: argparse.Namespace) -> int:
     else:
         _print_context(item, built, policy)
     for hint in hints:
-        screen.note(hint)
+        screen.note(screen.copyable(hint, config=config.file))
     return 0
 
 

@@ -103,7 +103,9 @@ def settle(places: light.Places, store: SqliteStore, item_id: str, now: float) -
 
     outboxes = {name: queue.outbox for name, queue in places.queues.items()}
     try:
-        papers.settle_and_mark(store, outboxes, now=now, item_id=item_id)
+        papers.settle_and_mark(
+            store, outboxes, now=now, item_id=item_id, command=screen.command_anywhere(places.file)
+        )
     except (OSError, StoreBusy) as error:
         screen.note(f"The files of {item_id} will be written or removed by the daemon: {error}")
 

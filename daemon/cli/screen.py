@@ -6,12 +6,15 @@ Data goes to stdout, everything else to stderr. No colour is ever needed, so the
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Sequence
 from typing import Any
 
 WIDTH = 80
+_ADVICE = re.compile(r"(?<=  )shiftwork(?= [a-z])")
+_EVERYBODYS = ("/usr/local/bin", "/usr/bin", "/bin")
 _UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 
@@ -127,6 +130,31 @@ def command(*words: str, config: str | os.PathLike[str] | None = None) -> str:
     if config is not None and not _found_anyway(config):
         parts += ["--config", quoted(config)]
     return " ".join([*parts, *words])
+
+
+def copyable(text: str, *, config: str | os.PathLike[str] | None = None) -> str:
+    """``text`` with every ``shiftwork VERB`` that stands after two blanks worded as ``command`` does it.
+
+    Rooms that do not know how this program was called write their advice that way.
+    """
+    if "  shiftwork " not in text:
+        return text
+    prefix = command(config=config)
+    return _ADVICE.sub(lambda _found: prefix, text)
+
+
+def command_anywhere(config: str | os.PathLike[str]) -> tuple[str, str]:
+    """What stands before and after the words of a line that somebody copies from a file, in whatever folder."""
+    import shlex
+
+    called = os.path.abspath(sys.argv[0] or "shiftwork")
+    if os.path.basename(called) != "shiftwork":
+        start = f"{shlex.quote(sys.executable)} -m daemon"
+    elif os.path.dirname(called) in _EVERYBODYS:
+        start = "shiftwork"
+    else:
+        start = shlex.quote(called)
+    return start, f" --config {shlex.quote(os.path.abspath(config))}"
 
 
 def program() -> str:
