@@ -107,6 +107,14 @@ class StoreConformance:
         assert "revis" in store.views.item(item.id, now=NOW)["stale"]
         assert store.claims.ready(["q"], now=NOW).now == 0
 
+    def test_a_revision_brings_its_own_time_and_leaves_a_wait_for_another_reason(self, store):
+        hand(store, "later", key="k", not_before=NOW + 3600)
+        assert store.claims.ready(["q"], now=NOW).now == 0
+        hand(store, "now", key="k")
+        assert store.claims.ready(["q"], now=NOW).now == 1
+        hand(store, "tomorrow", key="k", not_before=NOW + 86400)
+        assert store.claims.ready(["q"], now=NOW) == (0, NOW + 86400)
+
     # claims
 
     def test_nothing_ready_is_one_read_and_no_commit(self, store):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daemon.cli import light, screen
-from store.errors import ConfigProblem, NotFound, UsageProblem
+from store.errors import ConfigProblem, InputRefused, NotFound, UsageProblem
 from store.text import shown
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def inbox_explain(args: argparse.Namespace) -> int:
     config = load(light.find(args.config))
     specs = inbox_specs(config.queues, config.caps())
     for line in explain(Path(os.path.abspath(args.file)), specs, now=time.time()):
-        screen.out(line)
+        screen.out(screen.copyable(line, config=config.file))
     return 0
 
 
@@ -136,26 +136,37 @@ def _with_options(draft: Draft, args: argparse.Namespace, now: float) -> Draft:
     }
     if args.not_before is not None:
         given["not_before"] = _when(args.not_before, now)
-    checked = intake.from_table(given, draft.body)
+    try:
+        checked = intake.from_table(given, draft.body)
+    except InputRefused as refusal:
+        raise UsageProblem(f"--{str(refusal).replace('not_before', 'not-before', 1)}") from None
     return draft._replace(**{name: getattr(checked, name) for name in given})
 
 
 def _when(text: str, now: float) -> str:
-    """A duration counts from now; anything else is judged like a time in front matter."""
+    """A duration counts from now; anything else is judged like a time in front matter. Raises UsageProblem."""
     from store.units import parse_duration
 
     try:
         return screen.utc(now + parse_duration(text))
+    except OverflowError:
+        raise UsageProblem(f"--not-before {shown(text, 40)}: lies too far ahead") from None
     except ValueError:
-        return text
+        pass
+    if not text[:4].isdecimal():
+        raise UsageProblem(
+            f'--not-before "{shown(text, 40)}" is neither a time like 2026-03-29T08:00:00Z nor one from now like 2h'
+        )
+    return text
 
 
 def _tell(
     taken: Taken, item: dict[str, Any], places: light.Places, name: str, args: argparse.Namespace
 ) -> None:
+    stale = "done; the new text is stored and its answer marked stale"
     words = {
         "new": f"{taken.id} is {item['state']} in queue {item['queue']}",
-        "revision": f"{taken.id} is revised: sessions see the newest text",
+        "revision": f"{taken.id} is {'revised: sessions see the newest text' if item['state'] != 'done' else stale}",
         "duplicate": f"{taken.id} is there already ({item['state']}); nothing new was stored",
     }
     screen.out(words[taken.outcome])
@@ -163,6 +174,8 @@ def _tell(
     answer = _answer_file(item, places, name)
     if answer is not None:
         screen.out(f"Answer:   {screen.quoted(answer)}")
+    if taken.outcome == "revision" and item["state"] == "done":
+        screen.out(f"Decide anew:  {screen.command('retry', taken.id, config=places.file)}")
     if taken.outcome == "duplicate":
         file = "-" if args.file == "-" else screen.quoted(args.file)
         screen.out(f"As a new one:  {screen.command('add', file, '--force', config=places.file)}")

@@ -125,6 +125,8 @@ def _next(item: dict[str, Any], config: str) -> str:
     waiting = [flag for flag in item["flags"] if flag["state"] in ("waiting", "parked")]
     if waiting:
         return screen.command("show", waiting[0]["id"], config=config)
+    if item["state"] == "done" and item["stale"]:
+        return screen.command("retry", item["id"], config=config)
     if item["state"] in ("done", "aborted"):
         return screen.command("log", item["id"], config=config)
     return screen.command("why", item["id"], config=config)
