@@ -112,9 +112,10 @@ def _salvaged_scene(file: Path) -> Scene:
 
 
 def _page(refusal: ShiftworkError, scene: Scene, warn: Callable[[str], None], now: float) -> None:
+    """The refusal itself is the caller's last word; before a page that may take a while only its first line is said."""
     if scene.services:
-        warn(str(refusal))
-        warn("paging about it …")
+        first = str(refusal).partition("\n")[0]
+        warn(f"cannot start, paging about it: {first} …")
         page_start_refused(refusal, scene, now=now)
 
 

@@ -172,9 +172,20 @@ def unwritable(folder: Path, error: OSError) -> ConfigProblem:
         at = at.parent
     owner = at.stat()
     return ConfigProblem(
-        f"{folder} cannot be written ({error.strerror}): {at} belongs to uid {owner.st_uid} gid {owner.st_gid} "
-        f"(mode {owner.st_mode & 0o7777:04o}), this is uid {os.geteuid()}. Give it to this user, or set state_dir"
+        f"{folder} cannot be written ({error.strerror}).\n"
+        f"{at} belongs to {_user(owner.st_uid)}, mode {owner.st_mode & 0o7777:04o}; you are {_user(os.geteuid())}.\n"
+        "Give the folder to this user, or let state_dir in the configuration name another one."
     )
+
+
+def _user(uid: int) -> str:
+    """``anna (uid 1000)``, or the number alone where it has no name."""
+    import pwd
+
+    try:
+        return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
+    except KeyError:
+        return f"uid {uid}"
 
 
 def _foreign(state_dir: Path) -> bool:

@@ -182,6 +182,7 @@ def test_json_gives_the_same_keys_and_a_body():
         ('{"body": " "}', "empty"),
         ("", "empty"),
         ('{"body": "a", "titel": "x"}', "unknown-key"),
+        ('{"bdy": "a"}', "unknown-key"),
     ],
 )
 def test_json_that_two_readers_may_read_differently_is_refused_by_name(text, rule):

@@ -157,16 +157,21 @@ def _json_parts(text: str) -> tuple[dict[str, Any], str]:
     if not isinstance(value, dict):
         raise InputRefused("the JSON value is not an object with a body", rule="json-object")
     body = value.pop("body", None)
+    if body is None and (unknown := next((key for key in value if key not in KEYS), None)) is not None:
+        raise InputRefused(
+            f'unknown key "{shown(unknown, 40)}"{_nearest(unknown, "body")}', rule="unknown-key"
+        )
     if not isinstance(body, str):
         raise InputRefused('the object needs "body", a string', rule="bad-value")
     return value, body
 
 
-def _nearest(key: str) -> str:
+def _nearest(key: str, *more: str) -> str:
     from difflib import get_close_matches
 
-    found = get_close_matches(key.lower(), KEYS, n=1, cutoff=0.5)
-    return f'; did you mean "{found[0]}"?' if found else f"; known are {', '.join(KEYS)}"
+    known = (*KEYS, *more)
+    found = get_close_matches(key.lower(), known, n=1, cutoff=0.5)
+    return f'; did you mean "{found[0]}"?' if found else f"; known are {', '.join(known)}"
 
 
 def _bad(key: str, problem: str) -> InputRefused:

@@ -92,7 +92,10 @@ def _first_line(found: dict[str, Any], daemon: Running, now: float, *, created: 
         parts = ["not running"]
     if found["sessions"]["total"]:
         last_at = found["last_session_at"]
-        parts.append("a session runs" if last_at is None else f"last session {screen.age(now - last_at)} ago")
+        running = (
+            "a session runs" if daemon.running else "a session was cut off; the next start runs it again"
+        )
+        parts.append(running if last_at is None else f"last session {screen.age(now - last_at)} ago")
     store = found["store"]
     if created:
         wal = f" + {screen.size(store['wal_bytes'])} log" if store["wal_bytes"] else ""
