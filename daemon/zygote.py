@@ -12,7 +12,8 @@ one JSON object a packet):
                       {"type": "died", "pid": …, "start": …, "status": …}   status as os.wait gives it
 
 A worker leads a session of its own, so a signal to its group reaches its children and nobody else. When a worker
-ends, whatever it left in its group is killed before its pid is given back; when the daemon ends, so do all groups.
+ends, whatever it left in its group is killed before its pid is given back, and then what left that group, since
+orphans come to the zygote. When the daemon ends, so do all groups and orphans.
 Run as a file with ``python -P`` so that nothing in the current folder can stand in for our modules.
 """
 
@@ -30,6 +31,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import traceback
 from contextlib import suppress
 from pathlib import Path
@@ -38,6 +40,9 @@ from typing import Any, NamedTuple, NoReturn
 ENTRY = "sessions.worker:work"
 WORKER_BADNESS = 500  # oom_score_adj: when memory runs out the kernel takes a worker, not the daemon
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_ORPHAN_ROUNDS = 50
+_ORPHAN_PAUSE_S = 0.002
 _DAEMON_DIED = signal.SIGUSR1
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the daemon alone says when the zygote ends
 
@@ -126,6 +131,7 @@ class Zygote:
         os.close(pidfd)
         _kill_group(child.pid)  # its pid is ours until the wait below, so this can hit nobody else
         _, status = os.waitpid(child.pid, 0)
+        self._end_orphans()
         self._send({"type": "died", "pid": child.pid, "start": child.start, "status": status})
 
     def _send(self, message: dict[str, Any]) -> None:
@@ -134,9 +140,26 @@ class Zygote:
         except OSError:
             self._end(1)
 
+    def _end_orphans(self) -> None:
+        """Kill what dead workers left outside their groups; a child of one that is killed comes to us in its turn."""
+        mine = {child.pid for child in self._children.values()}
+        for _ in range(_ORPHAN_ROUNDS):
+            orphans = [pid for pid in _children_of_this() if pid not in mine]
+            if not orphans:
+                return
+            for pid in orphans:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(_ORPHAN_PAUSE_S)
+            for pid in orphans:  # one in an uninterruptible wait is not waited for
+                with suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
+
     def _end(self, status: int) -> NoReturn:
-        for child in self._children.values():
+        children, self._children = list(self._children.values()), {}
+        for child in children:
             _kill_group(child.pid)
+        self._end_orphans()
         os._exit(status)
 
 
@@ -183,6 +206,12 @@ def _kill_group(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)  # in the moment before it led a group
 
 
+def _children_of_this() -> list[int]:
+    with suppress(OSError):
+        return [int(word) for word in Path("/proc/thread-self/children").read_bytes().split()]
+    return []
+
+
 def _start_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19])
 
@@ -221,6 +250,7 @@ def main() -> int:
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
     die_with(options.parent, _DAEMON_DIED)
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     control = socket.socket(fileno=options.control)
     control.set_inheritable(False)
     root = str(Path(__file__).resolve().parent.parent)

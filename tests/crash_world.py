@@ -70,6 +70,7 @@ elif first and verb == "fork":
         time.sleep(0.01)
     if "kill" in words:
         os.kill(os.getppid(), signal.SIGKILL)
+    if len(words) > 1:
         time.sleep(60)
 print(json.dumps(reply))
 """
@@ -90,7 +91,9 @@ RULES = ("Never  mail\ttwice – ünïcode “quoted” …", "Answer in one lin
 class CrashWorld(World):
     """See the module's head. ``rules`` are the queues' constraints; ``extra`` is more configuration."""
 
-    def __init__(self, folder: Path, *, daemon: str = "crash_limit = 100", extra: str = "", queue_extra: str = ""):
+    def __init__(
+        self, folder: Path, *, daemon: str = "crash_limit = 100", extra: str = "", queue_extra: str = ""
+    ):
         self.rules = list(RULES)
         self.queue_extra = queue_extra
         self.handed: dict[str, str] = {}  # body → queue
@@ -239,9 +242,13 @@ class CrashWorld(World):
                 "flags": "id, item_id, state",
             }.items()
         }
-        tables = "\n".join(f"{name}:\n" + "\n".join(f"  {row}" for row in rows) for name, rows in dump.items())
+        tables = "\n".join(
+            f"{name}:\n" + "\n".join(f"  {row}" for row in rows) for name, rows in dump.items()
+        )
         lying = [str(path) for path in self._lying_about()]
-        return f"{tables}\nlying about: {lying}\nhanded: {self.handed}\nwaiting: {self.flagged}\n{self.said()}"
+        return (
+            f"{tables}\nlying about: {lying}\nhanded: {self.handed}\nwaiting: {self.flagged}\n{self.said()}"
+        )
 
     def _lying_about(self) -> list[Path]:
         """Files in an inbox that no scan has settled."""
@@ -269,7 +276,9 @@ class CrashWorld(World):
         marks: Counter[str] = Counter()
         for path in self.outbox_files():
             if path.name.endswith(".md"):
-                marks.update(line for line in path.read_text().splitlines() if line.startswith("<!-- shiftwork "))
+                marks.update(
+                    line for line in path.read_text().splitlines() if line.startswith("<!-- shiftwork ")
+                )
         return marks
 
     def processes(self) -> list[int]:
@@ -361,7 +370,9 @@ class CrashWorld(World):
             f"<!-- shiftwork {item} {flag} -->"
             for item, flag in self.rows("SELECT item_id, id FROM flags WHERE state = 'waiting'")
         )
-        assert marks == wanted, "one answer file per finished item, one waiting file per waiting flag, no other"
+        assert marks == wanted, (
+            "one answer file per finished item, one waiting file per waiting flag, no other"
+        )
         assert [one.name for one in self.outbox_files() if not one.name.endswith(".md")] == []
 
     def _assert_constraints(self) -> None:
@@ -379,7 +390,8 @@ class CrashWorld(World):
         assert self.value("SELECT count(*) FROM nodes WHERE state = 'running'") == 0
         for node, item, attempt in self.rows("SELECT id, item_id, attempt FROM nodes WHERE kind = 'decide'"):
             counted = self.value(
-                "SELECT count(*) FROM sessions WHERE node_id = ? AND outcome NOT IN ('released', 'conflict')", node
+                "SELECT count(*) FROM sessions WHERE node_id = ? AND outcome NOT IN ('released', 'conflict')",
+                node,
             )
             assert attempt == counted, f"{item}: attempt {attempt}, but {counted} sessions"
         sessions = Counter(item for (item,) in self.rows("SELECT item_id FROM sessions"))

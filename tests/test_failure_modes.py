@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import sqlite3
 import time
@@ -53,7 +52,9 @@ def test_notes_drift_from_what_they_summarized(tmp_path):
     guide = world.doc("guide.md", GUIDE)
 
     def cites(request):
-        passage = next(one for one in request["passages"] if request["item"]["title"].split()[0] in one["text"])
+        passage = next(
+            one for one in request["passages"] if request["item"]["title"].split()[0] in one["text"]
+        )
         return json.dumps({**answer(passage["text"][:60], note=f"{request['item']['title']}: {passage['text']}"),
                            "citations": [passage["id"]]})  # fmt: skip
 
@@ -135,7 +136,9 @@ def test_a_flagged_item_never_gets_resolved(tmp_path):
             assert 0 <= shown["oldest_age_s"] < 60
             status = json.loads(world.command("status", "--json").stdout)
             assert 0 <= status["queues"]["beta"]["oldest_waiting_age_s"] < 60
-            for number in range(3):  # sessions go on and succeed, and the queue shrinks: it is paged all the same
+            for number in range(
+                3
+            ):  # sessions go on and succeed, and the queue shrinks: it is paged all the same
                 world.add(f"answer {number}")
             world.until(lambda: receiver.ids, 30)
             page = receiver.got[0]["message"]
@@ -164,9 +167,14 @@ def test_the_trigger_fires_and_nothing_needed_doing_but_a_session_runs_anyway(tm
     world.start(env=world.witnessed())
     try:
         world.until_quiet()
-        assert len(world.started()) in (3, 4)  # daemon, the process that starts workers, one worker, its decider's fork
+        assert len(world.started()) in (
+            3,
+            4,
+        )  # daemon, the process that starts workers, one worker, its decider's fork
         world.until(lambda: len(world.family()) <= 1)  # its worker went home
-        (tmp_path / "state" / "bell").touch()  # somebody rings: the mark of the written file rides on no other commit
+        (
+            tmp_path / "state" / "bell"
+        ).touch()  # somebody rings: the mark of the written file rides on no other commit
         world.until(world.all_marked)
         time.sleep(7)  # it has had its rest
         before = (len(world.calls()), world.commits(), stamps(world.state), world.family())
@@ -206,7 +214,10 @@ def everything(world) -> dict[str, tuple[int, int, bytes]]:
 
     The lock's own note about who holds it is the process's, not the work's. Nothing is opened by SQLite here.
     """
-    folders = [world.state, *(world.folder / f"{kind}-{queue}" for kind in ("in", "out") for queue in ("alpha", "beta"))]
+    folders = [
+        world.state,
+        *(world.folder / f"{kind}-{queue}" for kind in ("in", "out") for queue in ("alpha", "beta")),
+    ]
     return {
         str(path): (path.stat().st_mtime_ns, path.stat().st_size, path.read_bytes())
         for folder in folders
@@ -266,8 +277,12 @@ DAMAGE = {
     "empty": lambda path: path.write_bytes(b""),
     "gone": lambda path: path.unlink(),
     "hand-edited": lambda path: path.write_text("{}"),
-    "another program's": lambda path: path.write_bytes(path.read_bytes()[:68] + b"\0\0\0\1" + path.read_bytes()[72:]),
-    "a newer one's": lambda path: sqlite3.connect(path).execute("PRAGMA user_version = 99").connection.close(),
+    "another program's": lambda path: path.write_bytes(
+        path.read_bytes()[:68] + b"\0\0\0\1" + path.read_bytes()[72:]
+    ),
+    "a newer one's": lambda path: (
+        sqlite3.connect(path).execute("PRAGMA user_version = 99").connection.close()
+    ),
     "garbled in the middle": lambda path: path.write_bytes(
         path.read_bytes()[:4096] + os.urandom(8192) + path.read_bytes()[12288:]
     ),
@@ -329,7 +344,9 @@ def dump(store) -> dict[str, list[tuple]]:
     with store.db.read() as conn:
         tables = [
             row[0]
-            for row in conn.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'search_%'")
+            for row in conn.execute(
+                "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'search_%'"
+            )
         ]
         return {table: [tuple(row) for row in conn.execute(f"SELECT * FROM {table}")] for table in tables}
 
@@ -337,32 +354,51 @@ def dump(store) -> dict[str, list[tuple]]:
 # ------------------------------------------------------------------ cost
 
 
-@pytest.mark.parametrize("notes", ["own", "none"])
-def test_a_session_costs_the_same_at_depth_3_and_3000(tmp_path, notes):
-    """Cost tracks the sessions that are needed: commits, calls and the size of the context do not grow with the past."""
+def cost_of_the_next(world) -> tuple[int, int, int, int]:
+    """Commits, calls, bytes of the request and characters of the context of one session."""
+    commits, calls = world.commits(), world.decider.calls
+    assert world.session().outcome == "answered"
+    request = world.decider.requests[-1]
+    chars = world.item(request["item"]["id"])["sessions"][-1]["context_chars"]
+    return world.commits() - commits, world.decider.calls - calls, len(json.dumps(request)), chars
+
+
+def hand_many(world, count: int) -> None:
+    batch = [
+        Handed("q", f"question {number:06d}", "cli", title=f"question {number:06d}")
+        for number in range(count)
+    ]
+    for start in range(0, count, 500):
+        world.store.intake.hand_in(batch[start : start + 500], now=world.now, caps={"q": 10**6})
+
+
+def test_a_session_costs_the_same_at_depth_3_and_3000(tmp_path):
+    """A queue that grows costs more sessions, not slower ones: two commits, one call, the same context, byte for byte."""
     costs = {}
     for depth in (3, 3000):
-        world = SessionWorld(tmp_path / str(depth))
-        note = {"note": "n" * 200} if notes == "own" else {}
-        world.decider.script = [answer("the same", **note)]
-        batch = [Handed("q", f"question {number:06d}", "cli", title=f"question {number:06d}") for number in range(depth)]
-        for start in range(0, depth, 500):
-            world.store.intake.hand_in(batch[start : start + 500], now=world.now, caps={"q": 10**6})
-        # What is behind: all but the last two are done by now, and the caps of notes and episodes are reached.
-        done = world.drain(depth - 2)
-        assert len(done) == depth - 2
-        commits, calls = world.commits(), world.decider.calls
-        world.session()
-        chars = world.item(world.decider.requests[-1]["item"]["id"])["sessions"][-1]["context_chars"]
-        size = len(json.dumps(world.decider.requests[-1]))
-        costs[depth] = (world.commits() - commits, world.decider.calls - calls, size, chars)
+        world = SessionWorld(tmp_path / str(depth), answer("the same"))
+        hand_many(world, depth)
+        costs[depth] = cost_of_the_next(world)
         world.close()
-        shutil.rmtree(tmp_path / str(depth))
     print(costs)
-    few, many = costs[3], costs[3000]
-    assert few[:2] == many[:2] == (2, 1)
-    assert many[2] <= few[2] + 24_000, "the context stays below its own bound"
-    assert many[3] <= 24_000
+    assert costs[3][:2] == (2, 1)
+    assert costs[3] == costs[3000]
+
+
+def test_a_session_costs_the_same_with_30_and_with_3000_sessions_behind_it(tmp_path):
+    """No transcript: what came before is notes up to a cap, however much there was of it."""
+    costs = {}
+    for depth in (30, 3000):
+        world = SessionWorld(tmp_path / str(depth), answer("the same", note="as before: " + "n" * 100))
+        hand_many(world, depth + 1)
+        assert len(world.drain(depth)) == depth
+        costs[depth] = cost_of_the_next(world)
+        world.close()
+    print(costs)
+    assert costs[30][:2] == costs[3000][:2] == (2, 1)
+    more_digits = 2 * 20  # the numbers of twenty notes: n-0030, n-3000
+    assert 0 <= costs[3000][2] - costs[30][2] <= more_digits
+    assert 0 <= costs[3000][3] - costs[30][3] <= more_digits
 
 
 def test_a_killed_daemon_is_no_reason_to_pay_twice_for_what_was_stored(world):

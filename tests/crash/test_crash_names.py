@@ -55,7 +55,9 @@ def test_each_point_that_is_reached_by_hand_is_reached_before_and_after():
         by_hand = {
             node.args[0].value
             for node in ast.walk(tree)
-            if isinstance(node, ast.Call) and called(node) == "reach" and isinstance(node.args[0], ast.Constant)
+            if isinstance(node, ast.Call)
+            and called(node) == "reach"
+            and isinstance(node.args[0], ast.Constant)
         }
         stems = {name.rpartition(".")[0] for name in by_hand}
         assert by_hand == {f"{stem}.{side}" for stem in stems for side in ("before", "after")}, file
@@ -85,5 +87,7 @@ def test_every_move_goes_through_the_helper():
                 on_os = isinstance(node.func.value, ast.Name) and node.func.value.id in ("os", "shutil")
                 moved = on_os and node.func.attr in ("rename", "replace", "renames", "link", "move")
                 assert not moved, f"{file}:{node.lineno}"
-                path_move = node.func.attr == "rename" and not any(one.arg == "point" for one in node.keywords)
+                path_move = node.func.attr == "rename" and not any(
+                    one.arg == "point" for one in node.keywords
+                )
                 assert not path_move or on_os, f"{file}:{node.lineno}"

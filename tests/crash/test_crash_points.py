@@ -263,7 +263,9 @@ def with_an_answer(world: CrashWorld, place: str) -> None:
     person_does(world, place, lambda flag: ["resolve", flag, "--option", "1", "--by", "anna"], body)
 
 
-def person_does(world: CrashWorld, place: str, words: Callable[[str], list[str]], body: str, done: int = 5) -> None:
+def person_does(
+    world: CrashWorld, place: str, words: Callable[[str], list[str]], body: str, done: int = 5
+) -> None:
     """A command beside an armed daemon: whoever reaches the place first dies there, the command takes the daemon along.
 
     ``@self``: the daemon is down, the command alone dies. Either way the person looks and does it once more; it may
@@ -434,7 +436,9 @@ def with_a_refused_start(world: CrashWorld, place: str) -> None:
 
 def with_a_timer(world: CrashWorld, place: str) -> None:
     """Every planned instant is handed in once, whatever happens between the item and the mark."""
-    timer = '[triggers.tick]\nkind = "timer"\nqueues = ["alpha"]\nevery = "1s"\nitem = { body = "answer tick" }\n'
+    timer = (
+        '[triggers.tick]\nkind = "timer"\nqueues = ["alpha"]\nevery = "1s"\nitem = { body = "answer tick" }\n'
+    )
     world.rewrite(extra=timer)
     mark = world.state / "timers" / "tick"
     if world.number == 1:

@@ -147,7 +147,10 @@ def test_three_crashes_in_a_row_ask_a_person_once_and_the_queue_goes_on(tmp_path
             [flag] = json.loads(world.command("flags", "--json").stdout)["flags"]
             assert flag["item"] == item
             assert "crashed 3 sessions" in flag["stuck"]
-            assert world.rows("SELECT outcome, cause FROM sessions WHERE item_id = ?", item) == [("crashed", "worker")] * 3
+            assert (
+                world.rows("SELECT outcome, cause FROM sessions WHERE item_id = ?", item)
+                == [("crashed", "worker")] * 3
+            )
             assert world.value("SELECT sum(crashes) FROM nodes WHERE item_id <> ?", item) == 0
             world.until(lambda: world.value("SELECT state FROM alerts WHERE key = 'crash:beta'") == "firing")
             assert receiver.ids == []  # crashes are grouped: the first message waits five minutes
