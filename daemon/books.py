@@ -20,7 +20,7 @@ from daemon.workers import Death
 from sessions import papers
 from store import files, owners
 from store.claims import Lease
-from store.errors import StoreBusy, StoreRefused
+from store.errors import StoreBusy
 from store.papers import Mark
 from store.sqlite import SqliteStore
 
@@ -36,10 +36,6 @@ _DISK_WORDS = (
     "Disk quota",
     "Read-only",
 )
-
-
-class StoreGone(StoreRefused):
-    """The store's file is no longer the one this daemon opened: writes would go nowhere."""
 
 
 class Orders(NamedTuple):
@@ -93,11 +89,7 @@ class Books:
     def look(self, orders: Orders) -> Looked:
         """Raises StoreGone, StoreBusy, sqlite3.Error, OSError: what was done is done, and doing it again harmless."""
         now = orders.now
-        if not self._store.db.same_file():
-            raise StoreGone(
-                f"{self._store.db.path} was replaced or removed while the daemon ran; nothing more is written. "
-                "Put the right file there and start again"
-            )
+        self._store.db.refuse_if_gone()
         if orders.trouble:  # only a write proves that it is over
             self._store.events.note(now=now, kind="store", data={"over": orders.trouble})
         if orders.deaths or not self._tidy:

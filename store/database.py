@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from store.errors import StoreBusy, StoreRefused
+from store.errors import StoreBusy, StoreGone, StoreRefused
 from store.gate import WriteGate
 from store.points import reach
 
@@ -50,6 +50,7 @@ class Database:
         self._open: list[sqlite3.Connection] = []
         self._open_lock = threading.Lock()
         self._pid = os.getpid()
+        self._identity: tuple[int, int] | None = None
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
@@ -69,12 +70,13 @@ class Database:
         """One write transaction, committed at the end of the block, rolled back by any exception.
 
         ``point`` names the commit for crash tests. Raises StoreBusy when the gate or SQLite stays busy, StoreRefused
-        when the file turned out to be damaged.
+        when the file turned out to be damaged, StoreGone when it is another one than was opened.
         """
         if self.read_only:
             raise StoreRefused(f"{self.path} was opened for reading only")
         conn = self.connection()
         with self.gate.held(self.wait_s if wait_s is None else wait_s) as fd:
+            self.refuse_if_gone()
             try:
                 conn.execute("BEGIN IMMEDIATE")
                 try:
@@ -110,10 +112,10 @@ class Database:
     def connection(self) -> sqlite3.Connection:
         """This thread's connection, with every pragma set; opened again after a fork."""
         if self._pid != os.getpid():
-            self._local, self._open, self._pid = threading.local(), [], os.getpid()
+            self._local, self._open, self._pid, self._identity = threading.local(), [], os.getpid(), None
         conn: sqlite3.Connection | None = getattr(self._local, "conn", None)
         if conn is None:
-            self._local.identity = identity(self.path)
+            self._identity = self._identity or identity(self.path)
             conn = connect(self.path, read_only=self.read_only)
             self._local.conn = conn
             with self._open_lock:
@@ -125,10 +127,17 @@ class Database:
         with self.gate.held(self.wait_s):
             self.connection().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
-    def same_file(self) -> bool:
-        """Whether the path still names the file that this process opened (it may be replaced or unlinked)."""
+    def refuse_if_gone(self) -> None:
+        """Raise StoreGone unless the path still names the file that this process opened first.
+
+        A commit to a file that was replaced or unlinked would succeed, and be lost.
+        """
         self.connection()
-        return self._local.identity is not None and self._local.identity == identity(self.path)
+        if self._identity is None or self._identity != identity(self.path):
+            raise StoreGone(
+                f"{self.path} was replaced or removed while this ran; nothing more is written. "
+                "Put the right file there and start again"
+            )
 
     def close(self) -> None:
         """Close every connection of this process."""

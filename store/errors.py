@@ -69,6 +69,10 @@ class StoreRefused(ShiftworkError):
     exit_code = 70
 
 
+class StoreGone(StoreRefused):
+    """The store's file is no longer the one that was opened: writes would go nowhere."""
+
+
 class StoreBusy(ShiftworkError):
     """Another writer held the store for too long; try again."""
 

@@ -363,6 +363,19 @@ def test_a_store_that_is_replaced_under_the_daemon_ends_it(world):
     assert not world.daemon().running
 
 
+def test_a_file_dropped_after_the_store_was_unlinked_is_not_archived(world):
+    """FIELD 22: it would be a file that counts as taken, and no item."""
+    world.add("answer")
+    world.start()
+    world.until_done(1)
+
+    (world.state / "shiftwork.db").unlink()
+    world.drop("late.md", "answer late")
+    assert world.process.wait(20) == 70
+    assert not list((world.folder / "in-work").glob("archive/*late*"))
+    assert [file.name for file in (world.folder / "in-work").rglob("*") if "late" in file.name]
+
+
 # ------------------------------------------------------------------ reload
 
 

@@ -8,13 +8,14 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
 
 import pytest
 from store_conformance import NOW, answered, claim, hand
 
 from store import opening
 from store.database import connect
-from store.errors import ConfigProblem, StoreRefused
+from store.errors import ConfigProblem, StoreGone, StoreRefused
 from store.gate import WriteGate
 from store.opening import note_clean_stop, open_database, prepare
 from store.sqlite import open_for_reading, open_store
@@ -305,10 +306,37 @@ def test_a_network_file_system_is_refused_unless_meant_and_then_has_no_log(tmp_p
 def test_a_database_replaced_under_a_running_process_is_noticed(state):
     """FIELD 22"""
     store = open_store(state)
-    assert store.db.same_file()
+    store.db.refuse_if_gone()
     shutil.copyfile(state / "shiftwork.db", state / "copy.db")
     (state / "copy.db").replace(state / "shiftwork.db")
-    assert not store.db.same_file()
+    with pytest.raises(StoreGone, match="replaced or removed"):
+        store.db.refuse_if_gone()
+
+
+def test_nothing_is_committed_to_a_database_that_was_unlinked(state):
+    """FIELD 22: such a commit would succeed and go nowhere; a thread that comes later is not taken in either."""
+    store = open_store(state)
+    with store.db.write(point="intake"):
+        pass
+    shutil.copyfile(state / "shiftwork.db", state / "copy.db")
+    (state / "shiftwork.db").unlink()
+    refusals = []
+
+    def commit():
+        try:
+            with store.db.write(point="intake"):
+                refusals.append("written")
+        except StoreGone as gone:
+            refusals.append(str(gone))
+
+    commit()
+    (state / "copy.db").rename(state / "shiftwork.db")
+    late = threading.Thread(target=commit)
+    late.start()
+    late.join()
+    assert len(refusals) == 2
+    assert all("nothing more is written" in words for words in refusals)
+    store.close()
 
 
 def test_the_gate_is_bounded_and_names_its_holder(tmp_path):
