@@ -32,7 +32,11 @@ def banner(config: Config, store: SqliteStore) -> Iterator[str]:
     if len(config.queues) > 1:
         add += " --queue NAME"
     drop = f"Drop a file into {screen.quoted(inbox)}, or:  " if inbox is not None else "Hand something in:  "
-    yield f'{drop}{add} <<< "How do I resolve a flagged item?"'
+    line = f'{add} <<< "How do I resolve a flagged item?"'
+    if len(drop) + len(line) > screen.WIDTH:
+        yield drop.rstrip()
+        drop = "  "
+    yield drop + line
 
 
 def _queue_words(queue: QueueSettings, config: Config) -> str:

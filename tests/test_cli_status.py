@@ -171,6 +171,30 @@ def test_the_screen_says_what_waits_and_what_to_do_next(desk):
     assert all(len(line) <= 80 for line in lines if "--config" not in line)
 
 
+def test_what_is_rare_leaves_the_table_when_it_would_be_wider_than_the_screen(desk):
+    world = desk.world({"decision": "answer", "text": "yes", "reason": "r"})
+    for number in range(3):
+        world.hand(f"item {number}")
+    world.session()
+    for item in ("q-0002", "q-0003"):
+        assert (
+            desk.run("pause" if item == "q-0003" else "abort", item, *(["--yes"] * (item == "q-0002"))) == 0
+        )
+    lines = desk.lines("status")
+    assert max(map(len, lines[:4])) <= 80
+    assert lines[1].split() == [
+        "QUEUE",
+        "queued",
+        "running",
+        "waiting",
+        "parked",
+        "done",
+        "oldest",
+        "waiting",
+    ]
+    assert "q: 1 paused, 1 aborted, 1 unverified" in lines
+
+
 def test_alerts_that_fire_are_told_with_their_ids(desk):
     from notify.pager import Pager
     from notify.policy import Channel, Policy

@@ -48,11 +48,12 @@ def add(args: argparse.Namespace) -> int:
     draft = _with_options(
         intake.parse(_read(args.file, max_bytes), name=name, max_bytes=max_bytes), args, now
     )
+    origin = "" if args.file == "-" else args.file
     store = open_for_command(places.state_dir, create=True)
     if store is None:
         raise AssertionError("a store that was asked to be created is there")
     try:
-        handed = draft.handed(queue=queue, door="cli", origin=args.file, name=base_name(name) if name else "")
+        handed = draft.handed(queue=queue, door="cli", origin=origin, name=base_name(name) if name else "")
         taken = intake.hand_in(store.intake, [handed], now=now, caps={queue: cap}, force=args.force)[0]
         item = store.views.item(taken.id, now=now)
     finally:

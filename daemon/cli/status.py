@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from daemon.cli import cells, reach, screen
@@ -107,9 +107,12 @@ def _first_line(found: dict[str, Any], daemon: Running, now: float, *, created: 
     return " · ".join(parts)
 
 
-def _table(found: dict[str, Any]) -> list[str]:
+def _table(found: dict[str, Any], *, rare: bool = True) -> list[str]:
+    """A row each queue. Columns of what is rare are there only where there is some, and not for ``rare=False``."""
     queues = found["queues"]
-    columns = [*_ALWAYS, *(name for name in _IF_ANY if any(one[name] for one in queues.values()))]
+    columns = [
+        *_ALWAYS, *(name for name in _IF_ANY if rare and any(one[name] for one in queues.values()))
+    ]  # fmt: skip
     told = {alert["key"]: alert for alert in found["alerts"]}
     rows = []
     for name, one in queues.items():
@@ -120,7 +123,18 @@ def _table(found: dict[str, Any]) -> list[str]:
             oldest += f" (told {paged['id']})"
         rows.append((shown(name), *(str(one[column]) for column in columns), oldest))
     right = tuple(range(1, len(columns) + 1))
-    return cells.table(("QUEUE", *columns, "oldest waiting"), rows, right=right, give=0)
+    lines = cells.table(("QUEUE", *columns, "oldest waiting"), rows, right=right, give=0)
+    if max(map(cells.width, lines)) > screen.WIDTH and len(columns) > len(_ALWAYS):
+        return [*_table(found, rare=False), *_rare(queues, columns[len(_ALWAYS) :])]
+    return lines
+
+
+def _rare(queues: Mapping[str, Mapping[str, int]], columns: Sequence[str]) -> Iterator[str]:
+    """What the table has no room for, a line each queue that has some of it."""
+    for name, one in queues.items():
+        some = [f"{one[column]} {column}" for column in columns if one[column]]
+        if some:
+            yield from cells.wrap(", ".join(some), first=f"{shown(name, 24)}: ")
 
 
 def _next(found: dict[str, Any], daemon: Running, config: str) -> Iterator[str]:
