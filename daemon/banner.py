@@ -13,6 +13,7 @@ from daemon.sections import QueueSettings
 from daemon.terminal import path_words
 from store.opening import KNOWN_VERSION
 from store.sqlite import SqliteStore
+from store.text import shown
 
 
 def banner(config: Config, store: SqliteStore) -> Iterator[str]:
@@ -27,6 +28,9 @@ def banner(config: Config, store: SqliteStore) -> Iterator[str]:
     open_items = store.views.left()["open"]
     if open_items:
         yield f"{screen.count(open_items, 'open item')} from before"
+    for name, count in store.views.open_by_queue().items():
+        if name not in config.queues:
+            yield f"{shown(name)}  not in the configuration: nothing takes its {screen.count(count, 'open item')}"
     inbox = next((queue.inbox for queue in config.queues.values() if queue.inbox is not None), None)
     add = screen.command("add", "-", config=config.file)
     if len(config.queues) > 1:

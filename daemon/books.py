@@ -109,6 +109,8 @@ class Books:
         if not orders.room:
             return Looked(None, self._sweep_at, lines, changed)
         ready = self._store.claims.ready(list(self.config.queues), now=now)
+        if ready.next_due_at is not None and ready.next_due_at > now:  # it may be a lease that ends then
+            self._sweep_at = min(self._sweep_at, ready.next_due_at)
         due_at = self._due_at(ready.next_due_at, now, alone=not orders.mine)
         return Looked(ready.now, due_at, lines, changed)
 

@@ -107,7 +107,8 @@ class Engine:
             self.pool.ask_to_stop(worker)
 
     def look_around(self) -> None:
-        """Let the next turn look at everything: the store was changed by somebody else."""
+        """Let the next turn look at everything: the store was changed by somebody else, or the clock was set."""
+        self._hold_until = min(self._hold_until, self._clock() + TROUBLE_S)
         self._books.look_around()
 
     async def turn(self) -> float | None:
@@ -195,7 +196,8 @@ class Engine:
                 await self.pool.start_worker(self._job())
                 self.workers_started += 1
             except CannotStart as problem:
-                self._said.note(f"{problem}; tried again soon")
+                if not self._barren:
+                    self._said.note(f"{problem}; tried again soon")
                 self._hold(self._backoff())
                 return
         if self.pool.workers and (self._gate_task is None or self._gate_task.done()):

@@ -110,11 +110,17 @@ class Service:
             if self._reload:
                 self._reload = False
                 await self._read_configuration()
-            self._lock.keep()
+            self._keep_lock()
             await self._mind_the_clock()
             due_at = await self._engine.turn()
             self._beat()
             await self._wait(due_at)
+
+    def _keep_lock(self) -> None:
+        try:
+            self._lock.keep()
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise self._store.db.gone() from error
 
     async def _wait(self, due_at: float | None) -> None:
         now = self._clock()

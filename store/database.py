@@ -134,10 +134,14 @@ class Database:
         """
         self.connection()
         if self._identity is None or self._identity != identity(self.path):
-            raise StoreGone(
-                f"{self.path} was replaced or removed while this ran; nothing more is written. "
-                "Put the right file there and start again"
-            )
+            raise self.gone()
+
+    def gone(self) -> StoreGone:
+        """The error for a store that is no longer where it was."""
+        return StoreGone(
+            f"{self.path} was replaced or removed while this ran; nothing more is written. "
+            "Put the right file there and start again"
+        )
 
     def close(self) -> None:
         """Close every connection of this process."""

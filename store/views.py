@@ -299,6 +299,14 @@ class Views:
             ).fetchall()
         return [row[0] for row in rows]
 
+    def open_by_queue(self) -> dict[str, int]:
+        """How many open items each queue holds, where it holds any."""
+        with self._db.read() as conn:
+            rows = conn.execute(
+                "SELECT queue, count(*) FROM items WHERE state = 'open' GROUP BY queue"
+            ).fetchall()
+        return {row[0]: row[1] for row in rows}
+
     def left(self) -> dict[str, int]:
         """Open items: how many in all, and how many of them wait for a person."""
         with self._db.read() as conn:

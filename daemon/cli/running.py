@@ -145,7 +145,12 @@ def _end_claims(store: SqliteStore, held: list[Lease], by: str) -> set[str]:
         pid = holder(store.db.gate.path)
         hanging = [lease for lease in held if (owner := owners.parse(lease.owner)) and owner.pid == pid]
         if not hanging:
-            raise
+            for lease in held:
+                owners.kill_group(lease.owner)
+            raise StoreBusy(
+                f"{screen.count(len(held), 'session')} ended, but the store is held (pid {pid}), so the items "
+                "could not be paused and will be tried again; stop them again when it is free"
+            ) from None
         for lease in hanging:
             owners.kill_group(lease.owner)
         stopped = set(store.people.stop_sessions(items, by=by, now=time.time()))

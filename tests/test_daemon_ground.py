@@ -1,0 +1,75 @@
+"""When the ground moves: the folder goes, an owner cannot be seen, a queue leaves, the gate is held."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from daemon_world import World, alive
+
+from store.sqlite import open_store
+
+
+@pytest.fixture
+def world(tmp_path):
+    made = World(tmp_path)
+    yield made
+    made.kill()
+
+
+def test_a_state_folder_that_is_removed_ends_the_daemon_as_refused_and_is_not_built_again(world):
+    """FIELD 22."""
+    world.start()
+    world.add("one")
+    world.until_done(1)
+    shutil.rmtree(world.state)
+    world.drop("two.md", "two")
+    assert world.process.wait(30) == 70
+    assert "was replaced or removed while this ran" in world.said()
+    assert "nothing is left to do" not in world.said()
+    assert not world.state.exists()
+    assert (world.folder / "in-work" / "two.md").exists()
+
+
+def test_a_lease_whose_owner_cannot_be_seen_from_here_is_taken_back_when_it_ends(world):
+    item = world.add("one")
+    store = open_store(world.state)
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    elsewhere = f"{boot}:1:7:7:0123456789abcdef"  # another pid namespace
+    now = os.stat(world.state / "shiftwork.db").st_mtime
+    store.claims.claim(
+        ["work"], owner=elsewhere, daemon=elsewhere, trigger="t", now=now, lease_s=6.0, deadline_s=3.0
+    )
+    store.close()
+    world.start()
+    world.until_done(1, seconds=25)  # and not at the next sweep, a minute later
+    assert world.rows("SELECT outcome, cause FROM sessions WHERE item_id = ? ORDER BY id", item)[0] == (
+        "crashed",
+        "expired",
+    )
+
+
+def test_items_of_a_queue_that_left_the_configuration_are_named_at_the_start(tmp_path):
+    world = World(tmp_path, queues=("old", "new"))
+    world.add("one", queue="old")
+    world.write_config(queues=("new",))
+    world.start()
+    assert "old  not in the configuration: nothing takes its 1 open item" in world.said()
+    assert world.stop() == 0
+
+
+def test_stop_ends_a_session_although_somebody_holds_the_store(world):
+    world.start()
+    item = world.add("sleep 600")
+    world.until(world.calls)
+    held = os.open(world.state / "store.lock", os.O_RDWR)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        done = world.command("stop", item, check=75)
+        assert "1 session ended, but the store is held" in done.stderr
+        world.until(lambda: not alive(world.calls()[0][1]))
+    finally:
+        os.close(held)
