@@ -56,7 +56,7 @@ class CommandDecider:
     def decide(self, request: Mapping[str, Any], *, timeout_s: float) -> Reply:
         """Run the program with this request. Raises DeciderFailure."""
         limit_s = min(timeout_s, self._timeout_s)
-        _adopt_orphans()
+        _adopt_orphans(True)
         before = _descendants()
         data = json.dumps({**request, "deadline_s": round(limit_s, 3)}, ensure_ascii=False).encode(
             "utf-8", "replace"
@@ -78,6 +78,7 @@ class CommandDecider:
             talk.run(limit_s)
         finally:
             _end(process, before)
+            _adopt_orphans(False)
         return self._judged(process, talk, limit_s)
 
     def _judged(self, process: subprocess.Popen[bytes], talk: _Talk, limit_s: float) -> Reply:
@@ -225,9 +226,9 @@ def _die_with(parent: int) -> Callable[[], None]:
     return prepare
 
 
-def _adopt_orphans() -> None:
+def _adopt_orphans(adopt: bool) -> None:  # noqa: FBT001 - on for one call, off again
     """Children of children that lose their parent become ours, so that they can be found and ended."""
-    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, int(adopt), 0, 0, 0)
 
 
 def _descendants() -> set[int]:
