@@ -72,6 +72,7 @@ class CommandDecider:
                 preexec_fn=_die_with(os.getpid()),  # noqa: PLW1509 - a worker decides in its one thread
             )
         except OSError as error:
+            _adopt_orphans(False)
             raise DeciderFailure(f"{self._argv[0]} cannot be started: {error.strerror}") from error
         talk = _Talk(process, data, self._max_output)
         try:
