@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sqlite3
 from collections import Counter
 from pathlib import Path
 
@@ -25,7 +24,7 @@ item = request["item"]
 words = item["body"].split()
 verb = words[0]
 seen = [rule["text"] for rule in request["constraints"]]
-line = json.dumps([item["id"], os.getpid(), os.getppid(), seen, len(sys.argv) and sum(map(len, map(str, request.values())))])
+line = json.dumps([item["id"], os.getpid(), os.getppid(), seen])
 log = os.open("calls.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 os.write(log, (line + "\\n").encode())
 first = True
@@ -95,11 +94,13 @@ class CrashWorld(World):
         self, folder: Path, *, daemon: str = "crash_limit = 100", extra: str = "", queue_extra: str = ""
     ):
         self.rules = list(RULES)
+        self.ruled: list[tuple[str, ...]] = []  # every set of rules that was in force
         self.queue_extra = queue_extra
         self.handed: dict[str, str] = {}  # body → queue
         self.dropped: dict[str, bytes] = {}  # queue/name → bytes, of good and of bad files
         self.aborted: set[str] = set()
         self.flagged: set[str] = set()
+        self.place = ""
         self._settings = {"daemon": daemon, "extra": extra}
         super().__init__(folder, **self._settings, queues=("alpha", "beta"))
         (folder / "decider.py").write_text(DECIDER)
@@ -108,6 +109,7 @@ class CrashWorld(World):
 
     def write_config(self, *, daemon: str = "", queues: tuple[str, ...] = (), extra: str = "") -> None:
         super().write_config(daemon=daemon, queues=queues, extra=extra)
+        self.ruled.append(tuple(self.rules))
         rules = f"constraints = {json.dumps(self.rules, ensure_ascii=False)}\n"
         more = f'sources = ["docs/*.md"]\n{rules}{self.queue_extra}\n'
         text = self.config.read_text().replace('stable_for = "0s"\n', f'stable_for = "0s"\n{more}')
@@ -151,9 +153,13 @@ class CrashWorld(World):
 
     # ---------------------------------------------------------------- crash points
 
+    def watch_for(self, place: str) -> None:
+        """``fired`` is about this place from here on."""
+        self.place = place.partition("@")[0]
+
     def armed(self, place: str) -> dict[str, str]:
         """The environment of the daemon that is to die at ``place``."""
-        self.place = place.partition("@")[0]
+        self.watch_for(place)
         folder = self.folder / "marks"
         folder.mkdir(exist_ok=True)
         return {"SHIFTWORK_CRASH_AT": place, "SHIFTWORK_CRASH_DIR": str(folder)}
@@ -382,6 +388,8 @@ class CrashWorld(World):
                 "ORDER BY position", queue,
             )  # fmt: skip
             assert [text for (text,) in rows] == self.rules
+        shown = {tuple(call[3]) for call in self.calls()}
+        assert shown <= set(self.ruled), "each call was shown the rules of its time, byte for byte"
 
     def _assert_attempts(self) -> None:
         """Every claim is counted but those that were given back; every call has its session."""
@@ -415,8 +423,3 @@ class CrashWorld(World):
 def _files_below(folder: Path) -> list[Path]:
     """Files below a folder, also in folders that are links to elsewhere."""
     return [Path(here, name) for here, _, names in os.walk(folder, followlinks=True) for name in names]
-
-
-def checked(folder: Path) -> sqlite3.Connection:
-    """A store opened for reading, by its folder."""
-    return sqlite3.connect(f"file:{folder}/shiftwork.db?mode=ro", uri=True)

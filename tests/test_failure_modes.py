@@ -18,6 +18,7 @@ from notify_receivers import web
 from session_world import World as SessionWorld
 from session_world import answer
 
+from sessions.session import run_session
 from store.errors import CheckpointConflict
 from store.intake import Handed
 from store.sqlite import open_store
@@ -239,8 +240,8 @@ def stamps(state: Path, but: str = "") -> dict[str, int]:
 
 @pytest.mark.parametrize("place", ["checkpoint.before", "checkpoint.after"])
 def test_a_half_written_checkpoint_corrupts_the_next_session(world, place):
-    """Kill the process while it is writing the checkpoint, not while it is working: the next one reads the old, complete
-    checkpoint or the new, complete one, never a part of either.
+    """Kill the process while it is writing the checkpoint, not while it is working: the next one reads the old,
+    complete checkpoint or the new, complete one, never a part of either.
     """
     item = world.add("answer it")
     world.start()
@@ -323,8 +324,6 @@ def test_two_sessions_run_at_the_same_time(tmp_path):
     second = other.claims.claim(
         ["q"], owner="other", daemon="d", trigger="test", now=world.now, lease_s=60, deadline_s=60
     )
-    from sessions.session import run_session
-
     world.decider.script = [answer("of the second")]
     assert run_session(world.room._replace(store=other), second).outcome == "answered"
     before = dump(world.store)
@@ -373,7 +372,7 @@ def hand_many(world, count: int) -> None:
 
 
 def test_a_session_costs_the_same_at_depth_3_and_3000(tmp_path):
-    """A queue that grows costs more sessions, not slower ones: two commits, one call, the same context, byte for byte."""
+    """A queue that grows costs more sessions, not slower ones: two commits, one call, the same context."""
     costs = {}
     for depth in (3, 3000):
         world = SessionWorld(tmp_path / str(depth), answer("the same"))

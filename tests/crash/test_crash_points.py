@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -27,6 +28,8 @@ from store.points import POINTS, names
 
 Story = Callable[[CrashWorld, str], None]
 SECOND_FOLDER = "/dev/shm"
+NOWHERE = "nowhere.before"
+"""No place: the daemon makes ready for a crash, and the command beside it dies of one."""
 
 
 def places_of(point: str) -> list[str]:
@@ -35,12 +38,12 @@ def places_of(point: str) -> list[str]:
 
 
 @pytest.mark.parametrize("point", sorted(POINTS))
-def test_a_kill_at_any_point_loses_nothing_and_doubles_nothing(tmp_path, point):
+def test_a_kill_at_any_point_loses_nothing_and_doubles_nothing(tmp_path, point, request):
     with web() as receiver:
         (tmp_path / "page.url").write_text(f"json://127.0.0.1:{receiver.port}/")
         (tmp_path / "page.url").chmod(0o600)
         world = CrashWorld(tmp_path)
-        world.receiver = receiver
+        world.receiver, world.request, world.number = receiver, request, 0
         try:
             for place in places_of(point):
                 kill_at(world, place, STORIES[point])
@@ -57,7 +60,7 @@ def test_every_place_that_the_command_lists_has_a_story(tmp_path):
 
 def kill_at(world: CrashWorld, place: str, story: Story) -> None:
     """One kill: the story leads to it, a new daemon goes on, nothing is lost."""
-    world.number = getattr(world, "number", 0) + 1
+    world.number += 1
     story(world, place)
     assert world.fired(), f"{place} was never reached\n{world.report()}"
     if world.process is None:
@@ -129,8 +132,8 @@ def by_an_add(world: CrashWorld, place: str) -> None:
     if not place.endswith("@self"):
         at_work(world, place)
         return
-    world.start(env=world.armed("nowhere.at-all"))
-    world.place = place.partition("@")[0]
+    world.start(env=world.armed(NOWHERE))
+    world.watch_for(place)
     world.add_under(world.armed_command(place), f"answer {world.number} by command")
 
 
@@ -163,7 +166,7 @@ def with_an_archive_elsewhere(world: CrashWorld, place: str) -> None:
     inbox = world.folder / "in-alpha"
     if not (inbox / "archive").is_symlink():
         elsewhere = Path(tempfile.mkdtemp(dir=SECOND_FOLDER))
-        world.elsewhere = elsewhere
+        world.request.addfinalizer(lambda: shutil.rmtree(elsewhere))
         for name in ("archive", "rejected"):
             (elsewhere / name).mkdir()
             (inbox / name).symlink_to(elsewhere / name)
@@ -272,24 +275,28 @@ def person_does(
     have been done already (exit ``done``).
     """
     alone = place.endswith("@self")
-    world.start()
-    world.until_quiet()
-    flag = world.value("SELECT id FROM flags WHERE state = 'waiting'")
-    command = words(flag)
-    world.kill()
+    world.start(ready=False, env={} if alone else world.armed(place))
+    world.until(lambda: world.quiet() or (not alone and world.fired()))
+    early = not alone and world.fired()  # by the daemon, with what an earlier kill had left to do
+    command = [] if early else words(waiting_flag(world))
     if alone:
+        world.kill()
         died = world.command(*command, env=world.armed(place), check=None)
         assert died.returncode == -signal.SIGKILL, (died.stdout, died.stderr)
     else:
-        world.start(ready=False, env=world.armed(place))
-        world.until(lambda: "Drop a file" in world.said() or world.fired())
-        if not world.fired():
+        if not early:
             world.command(*command, env=world.armed_command(place), check=None)
         ends(world, place)
     world.start()
-    again = world.command(*command, check=None)
+    if early:
+        world.until_quiet()
+    again = world.command(*(command or words(waiting_flag(world))), check=None)
     assert again.returncode in (0, done), again.stderr
     world.flagged.discard(body)
+
+
+def waiting_flag(world: CrashWorld) -> str:
+    return world.value("SELECT id FROM flags WHERE state = 'waiting'")
 
 
 def with_a_pause(world: CrashWorld, place: str) -> None:
@@ -311,8 +318,8 @@ def with_a_retry(world: CrashWorld, place: str) -> None:
     """A question about failures is answered by "try again"; a finished item begins a new generation."""
     body = f"answer {world.number} again"
     world.drop(f"{world.number}-again.md", body)
-    world.start(env=world.armed("nowhere.at-all"))
-    world.place = place.partition("@")[0]
+    world.start(env=world.armed(NOWHERE))
+    world.watch_for(place)
     world.until_quiet()
     item = world.value("SELECT id FROM items WHERE body = ?", body)
     died = world.command("retry", item, env=world.armed_command(place), check=None)
@@ -337,8 +344,8 @@ def with_an_abort(world: CrashWorld, place: str) -> None:
 def with_a_backup(world: CrashWorld, place: str) -> None:
     """A backup is whole or not there."""
     load(world)
-    world.start(env=world.armed("nowhere.at-all"))
-    world.place = place.partition("@")[0]
+    world.start(env=world.armed(NOWHERE))
+    world.watch_for(place)
     world.until_quiet()
     target = world.folder / f"backup-{world.number}.db"
     died = world.command("backup", str(target), env=world.armed_command(place), check=None)
@@ -351,8 +358,6 @@ def with_a_backup(world: CrashWorld, place: str) -> None:
         world.command("backup", str(target))
     elif not place.endswith("@self"):
         world.until_dead()
-    import sqlite3
-
     copy = sqlite3.connect(f"file:{target}?mode=ro", uri=True)
     assert copy.execute("PRAGMA quick_check").fetchall() == [("ok",)]
     assert copy.execute("SELECT count(*) FROM items").fetchone()[0] == len(world.handed)
@@ -381,8 +386,6 @@ def with_a_page(world: CrashWorld, place: str) -> None:
 
 def clear_alerts(world: CrashWorld) -> None:
     """Let the alert of the refused file be over, as it would be hours later."""
-    import sqlite3
-
     conn = sqlite3.connect(world.state / "shiftwork.db", timeout=10)
     with conn:
         conn.execute("DELETE FROM problems")
@@ -405,8 +408,8 @@ def with_an_ack(world: CrashWorld, place: str) -> None:
     if world.number == 1:
         world.rewrite(extra=NOTIFY)
     world.drop_bad(f"{world.number}-bad.md")
-    world.start(env=world.armed("nowhere.at-all"))
-    world.place = place.partition("@")[0]
+    world.start(env=world.armed(NOWHERE))
+    world.watch_for(place)
     world.until(lambda: delivered(world), 40)
     died = world.command("ack", "rejected:alpha", env=world.armed_command(place), check=None)
     assert died.returncode == -signal.SIGKILL, (died.stdout, died.stderr)

@@ -19,6 +19,7 @@ from crash_world import CrashWorld
 from daemon_world import ENVIRONMENT, alive, children
 from notify_receivers import web
 
+from daemon import config as configuration
 from notify.pager import Pager
 from notify.policy import policy_from
 from store.sqlite import open_store
@@ -156,9 +157,7 @@ def test_three_crashes_in_a_row_ask_a_person_once_and_the_queue_goes_on(tmp_path
             assert receiver.ids == []  # crashes are grouped: the first message waits five minutes
             assert world.stop() == 0
             store = open_store(world.state)
-            from daemon import config
-
-            policy = policy_from(config.load(world.config).notify)
+            policy = policy_from(configuration.load(world.config).notify)
             for later_s in (290, 310, 900, 3000):
                 Pager(store, policy, clock=lambda later_s=later_s: time.time() + later_s).turn()
                 assert len(receiver.ids) == (1 if later_s > 300 else 0)

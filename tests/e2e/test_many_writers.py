@@ -88,7 +88,7 @@ def test_twenty_commands_resolve_and_add_beside_a_busy_daemon_without_an_error(t
 @pytest.mark.alone
 @pytest.mark.slow
 def test_no_writer_waits_over_a_second_beside_a_busy_worker_and_a_flood(tmp_path):
-    """One busy worker, an intake flood, twenty commands writing at once: each write waits less than a second for its turn.
+    """One busy worker, an intake flood, twenty commands at once: each write waits less than a second.
 
     The waits are measured at the gate inside the real processes (commands, daemon, worker), so that the start of
     twenty interpreters is not counted.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sqlite3
 import subprocess
 import sys
 
@@ -38,6 +39,8 @@ def test_the_slower_of_two_sessions_on_one_checkpoint_is_refused_and_writes_noth
     slow one comes to its checkpoint it is refused, and its outcome, notes and files are nowhere.
     """
     world = CrashWorld(tmp_path)
+    world.start()  # the rules of the configuration come to the store with a daemon's start
+    world.kill()
     body = "sleep-once 1 both"
     item = world.add(body)
     slow = subprocess.Popen(
@@ -73,8 +76,6 @@ def test_the_slower_of_two_sessions_on_one_checkpoint_is_refused_and_writes_noth
 
 def expire(world) -> None:
     """As if the lease's time were over and its owner lived where nobody here can see it."""
-    import sqlite3
-
     conn = sqlite3.connect(world.state / "shiftwork.db", timeout=10)
     with conn:
         (owner,) = conn.execute("SELECT owner FROM leases").fetchone()
