@@ -40,7 +40,7 @@ _DISK_WORDS = (
 
 class Orders(NamedTuple):
     """What a look is about, gathered in the loop. ``mine``: owner lines of living workers; ``trouble``: what is
-    to be over before anything else is done.
+    to be over before anything else is done; ``sessions``: those that living workers are in.
     """
 
     deaths: Sequence[Death]
@@ -49,15 +49,20 @@ class Orders(NamedTuple):
     room: bool
     trouble: str
     now: float
+    sessions: Sequence[int] = ()
 
 
 class Looked(NamedTuple):
-    """What a look brought. ``lines`` are for the terminal, ``ready`` is None where nobody asked."""
+    """What a look brought. ``lines`` are for the terminal, ``ready`` is None where nobody asked.
+
+    ``overtaken``: running sessions that lost their node.
+    """
 
     ready: int | None
     due_at: float | None
     lines: Sequence[str]
     changed: bool
+    overtaken: Collection[int] = ()
 
 
 class Books:
@@ -106,13 +111,14 @@ class Books:
         if papers_at is not None and now >= papers_at:
             self._settle_papers(now)
         changed = self._wake_flags(now) > 0 or bool(lines)
+        overtaken = self._store.claims.overtaken(orders.sessions) if orders.sessions else ()
         if not orders.room:
-            return Looked(None, self._sweep_at, lines, changed)
+            return Looked(None, self._sweep_at, lines, changed, overtaken)
         ready = self._store.claims.ready(list(self.config.queues), now=now)
         if ready.next_due_at is not None and ready.next_due_at > now:  # it may be a lease that ends then
             self._sweep_at = min(self._sweep_at, ready.next_due_at)
         due_at = self._due_at(ready.next_due_at, now, alone=not orders.mine)
-        return Looked(ready.now, due_at, lines, changed)
+        return Looked(ready.now, due_at, lines, changed, overtaken)
 
     def close(self, orders: Orders) -> Looked:
         """The last look: claims of ended workers are given back, what rides is written."""

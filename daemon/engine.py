@@ -175,7 +175,8 @@ class Engine:
         deaths, self._deaths = self._deaths, []
         marks, self._marks = self._marks, []
         mine = [worker.owner for worker in self.pool.workers.values()]
-        return Orders(deaths, marks, mine, self._room() > 0, self.trouble, now)
+        sessions = [worker.session["session"] for worker in self.pool.workers.values() if worker.session]
+        return Orders(deaths, marks, mine, self._room() > 0, self.trouble, now, sessions)
 
     @property
     def unsettled(self) -> bool:
@@ -281,6 +282,9 @@ class Engine:
     # ---------------------------------------------------------------- telling
 
     def _tell(self, looked: Looked) -> None:
+        for worker in list(self.pool.workers.values()):
+            if worker.session and worker.session["session"] in looked.overtaken:
+                self.pool.kill(worker, "stopped")  # it would hold its place for nothing
         for line in looked.lines:
             self._said.say(line)
         if looked.changed:

@@ -234,6 +234,15 @@ class Claims:
             ).fetchall()
         return [Lease(*row) for row in rows]
 
+    def overtaken(self, session_ids: Sequence[int]) -> set[int]:
+        """Those of these sessions that lost their node (aborted, revised, stopped): whatever they do is for nothing."""
+        marks = ", ".join("?" * len(session_ids))
+        with self._db.read() as conn:
+            rows = conn.execute(
+                f"SELECT id FROM sessions WHERE id IN ({marks}) AND outcome = 'conflict'", tuple(session_ids)
+            ).fetchall()
+        return {row[0] for row in rows}
+
     def reclaim(self, dead: Iterable[tuple[Lease, str]], *, now: float, crash_limit: int) -> list[Reclaimed]:
         """Take back the nodes of dead or expired leases, each with its cause (``worker``, ``daemon``, ``deadline``…).
 

@@ -73,3 +73,27 @@ def test_stop_ends_a_session_although_somebody_holds_the_store(world):
         world.until(lambda: not alive(world.calls()[0][1]))
     finally:
         os.close(held)
+
+
+def test_a_session_that_lost_its_item_gives_up_its_place_at_once(world):
+    world.start()
+    aborted = world.add("sleep 600")
+    world.until(world.calls)
+    world.command("abort", aborted, "--yes")
+    world.add("next")
+    world.until_done(1, seconds=20)
+    assert not alive(world.calls()[0][1])
+    assert world.value("SELECT sum(crashes) FROM nodes") == 0
+
+
+def test_a_revision_ends_the_session_on_the_older_text_at_once(world):
+    world.start()
+    item = world.add("sleep 600", "--key", "k")
+    world.until(world.calls)
+    world.add("short", "--key", "k")
+    world.until_done(1, seconds=20)
+    assert world.rows("SELECT outcome FROM sessions WHERE item_id = ? ORDER BY id", item) == [
+        ("conflict",),
+        ("answered",),
+    ]
+    assert world.value("SELECT crashes FROM nodes WHERE item_id = ?", item) == 0
