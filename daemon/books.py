@@ -164,17 +164,17 @@ class Books:
         lines: list[str] = []
         for death in deaths:
             held = [lease for lease in leases if owners.same_process(lease.owner, death.worker.owner)]
+            session = death.worker.session
+            if not held and session is not None:  # an abort, a revision, a person's stop took the claim first
+                lines.append(
+                    f"{session.get('queue')}  {session.get('item')}  its session was ended: {death.words()}"
+                )
             why = "stopped" if death.cause == "stopped" else "the disk" if is_disk(death.worker.error) else ""
             if why:
                 lines += self._give_back(held, why, now)
                 continue
             cause = death.cause if death.cause in {"deadline", "gate"} else "worker"
             lines += self._reclaim([(lease, cause) for lease in held], death.words(), now)
-            session = death.worker.session
-            if not held and session is not None:  # a person's stop took the claim first
-                lines.append(
-                    f"{session.get('queue')}  {session.get('item')}  its session was ended: {death.words()}"
-                )
         return lines
 
     def _give_back(self, held: Sequence[Lease], why: str, now: float) -> list[str]:

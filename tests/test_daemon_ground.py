@@ -83,6 +83,7 @@ def test_a_session_that_lost_its_item_gives_up_its_place_at_once(world):
     world.add("next")
     world.until_done(1, seconds=20)
     assert not alive(world.calls()[0][1])
+    assert f"{aborted}  its session was ended" in world.said()
     assert world.value("SELECT sum(crashes) FROM nodes") == 0
 
 
