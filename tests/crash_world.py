@@ -137,6 +137,7 @@ class CrashWorld(World):
         temporary = self.folder / f".{name}"
         temporary.write_bytes(data)
         temporary.rename(self.folder / f"in-{queue}" / name)
+        assert f"{queue}/{name}" not in self.dropped
         self.dropped[f"{queue}/{name}"] = data
 
     def add(self, body: str, *words: str, queue: str = "beta") -> str:
@@ -360,7 +361,8 @@ class CrashWorld(World):
                 if not path.name.endswith((".reason", ".tmp"))
             )
             dropped = Counter(data for name, data in self.dropped.items() if name.startswith(queue))
-            assert lying == dropped, f"{queue}: each dropped file lies in exactly one place"
+            wrong = {"too often": lying - dropped, "missing": dropped - lying}
+            assert lying == dropped, f"{queue}: each dropped file lies in exactly one place; {wrong}"
             for path in _files_below(self.folder / f"in-{queue}" / "rejected"):
                 assert path.name.endswith(".reason") or path.with_name(f"{path.name}.reason").exists()
             assert not list((self.folder / f"in-{queue}").rglob("*.tmp")), "no half-written file is left"

@@ -51,6 +51,7 @@ class Load:
                 self.world.flagged.add(body)
             self.world.drop(f"file-{self.count}.md", body, queue)
         if self.chance.random() < 0.1:
+            self.count += 1
             self.world.drop_bad(f"bad-{self.count}.md", self.chance.choice(["alpha", "beta"]))
         if self.chance.random() < 0.4:
             self.add()
