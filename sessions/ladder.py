@@ -104,7 +104,7 @@ def _words(error: ValidationError) -> str:
     found = []
     for one in error.errors(include_url=False, include_context=False, include_input=False)[:MAX_FAULTS]:
         where = ".".join(str(part) for part in one["loc"]) or "the object"
-        found.append(f"{where}: {one['msg']}")
+        found.append(f"{where}: {one['msg'].removeprefix('Value error, ')}")
     return "; ".join(found)
 
 

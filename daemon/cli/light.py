@@ -54,10 +54,10 @@ def find(given: str | None, *, environ: Mapping[str, str] | None = None, system:
             return Path(name)
     raise ConfigProblem(
         "No configuration found. Looked at:\n"
-        "  --config FILE          not given\n"
-        f"  {VARIABLE}       not set\n"
-        f"  ./{LOCAL}       not there\n"
-        f"  {system}  not there\n"
+        "  --config FILE              not given\n"
+        f"  {VARIABLE:25}  not set\n"
+        f"  {'./' + LOCAL:25}  not there\n"
+        f"  {system:25}  not there\n"
         "Write one here:  shiftwork init"
     )
 
