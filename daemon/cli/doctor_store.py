@@ -33,6 +33,7 @@ def findings(store: SqliteStore, places: light.Places, now: float) -> Iterator[F
     if not lost:
         yield Finding("good", "waits", "everything that waits has something to wake it")
     yield from _held(store, places, status["paused_queues"])
+    yield from _files(store, daemon)
     yield from _problems(store, now)
     for alert in status["alerts"]:
         see = screen.command("alerts", config=places.file)
@@ -116,12 +117,15 @@ def _held(store: SqliteStore, places: light.Places, queues: list[str]) -> Iterat
     for queue, left in checkup.orphaned_queues(store.db, list(places.queues)):
         words = f"queue {shown(queue)} is not in the configuration; nothing takes its {screen.count(left, 'open item')}"
         yield Finding("bad", "waits", words)
+
+
+def _files(store: SqliteStore, daemon: Running) -> Iterator[Finding]:
     due = checkup.papers_due(store.db)
-    if due:
+    if due and not daemon.running:  # a running one notes what it wrote with its next commit
         yield Finding(
             "look",
             "outbox",
-            f"{screen.count(due, 'file')} still to be written or removed; the daemon does it",
+            f"{screen.count(due, 'file')} to be written or removed at the next start, unless they are there",
         )
 
 

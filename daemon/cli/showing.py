@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from daemon.cli import cells, reach, screen, shapes, times
@@ -37,13 +38,15 @@ def run(args: argparse.Namespace) -> int:
 
         lines = flag_screen.lines(found, now, config=places.file)
     else:
-        lines = _item(found, now, config=str(places.file))
+        place = places.queues.get(found["queue"])
+        outbox = place.outbox if place is not None else None
+        lines = _item(found, now, config=str(places.file), outbox=outbox)
     for line in lines:
         screen.out(line)
     return 0
 
 
-def _item(item: dict[str, Any], now: float, *, config: str) -> Iterator[str]:
+def _item(item: dict[str, Any], now: float, *, config: str, outbox: Path | None) -> Iterator[str]:
     state = item["state"] + (" · stale" if item["stale"] else "")
     tries = screen.count(item["attempts"], "attempt")
     yield f"{item['id']} · {shown(item['queue'])} · {state} · {screen.age(item['age_s'])} old · {tries}"
@@ -64,6 +67,8 @@ def _item(item: dict[str, Any], now: float, *, config: str) -> Iterator[str]:
     written = [file for file in item["files"] if file["state"] == "written" and file["path"]]
     for number, file in enumerate(written):
         yield ("FILES" if number == 0 else "").ljust(cells.LABEL) + shown(screen.quoted(file["path"]))
+    if not written and outbox is not None and any(file["state"] == "due" for file in item["files"]):
+        yield "FILES".ljust(cells.LABEL) + f"in {shown(screen.quoted(str(outbox)))}"
     yield "NEXT".ljust(cells.LABEL) + _next(item, config)
 
 
