@@ -93,10 +93,13 @@ def by_queue(conn: sqlite3.Connection, queues: Sequence[str], now: float) -> dic
 
 
 def session_totals(conn: sqlite3.Connection) -> tuple[int, int, float | None]:
-    """How many sessions there were, how many of them failed, and when the newest ended (None: it runs)."""
+    """How many sessions there were, how many of them failed, and when the newest ended (None: it runs).
+
+    Failed: the decider did, or it crashed. One that lost its item to a person's revision, stop or abort did not fail.
+    """
     newest = conn.execute("SELECT id, ended_at FROM sessions ORDER BY id DESC LIMIT 1").fetchone()
     failed = conn.execute(  # the first condition is the partial index's own, word for word
-        "SELECT count(*) FROM sessions WHERE outcome IN ('failed', 'crashed', 'conflict')"
+        "SELECT count(*) FROM sessions WHERE outcome IN ('failed', 'crashed')"
     ).fetchone()[0]
     return (newest[0], failed, newest[1]) if newest else (0, failed, None)
 

@@ -166,8 +166,7 @@ CREATE TABLE sessions (
     CHECK ((outcome = 'running') = (ended_at IS NULL))
 );
 CREATE INDEX sessions_by_item ON sessions (item_id, id);
-CREATE INDEX sessions_failed ON sessions (outcome)
-    WHERE outcome IN ('failed', 'crashed', 'conflict');
+CREATE INDEX sessions_failed ON sessions (outcome) WHERE outcome IN ('failed', 'crashed');
 
 CREATE TABLE decisions (
     node_id TEXT NOT NULL,

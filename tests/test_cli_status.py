@@ -146,6 +146,23 @@ def test_crashes_in_a_row_are_the_longest_current_run(desk):
     assert desk.json("status")["queues"]["q"]["forced_retries_in_a_row"] == 0
 
 
+def test_a_session_that_a_person_overtook_did_not_fail(desk):
+    world = desk.world(answer())
+    item = world.hand("x")
+    world.claim()
+    world.store.people.abort(item, by="anna", reason="", now=world.now)
+    assert desk.json("show", item)["sessions"][-1]["outcome"] == "conflict"
+    assert desk.json("status")["sessions"] == {"total": 1, "failed": 0}
+
+
+def test_the_failed_sessions_are_counted_from_their_index_alone(desk):
+    world = desk.world(answer())
+    plan = world.store.db.connection().execute(
+        "EXPLAIN QUERY PLAN SELECT count(*) FROM sessions WHERE outcome IN ('failed', 'crashed')"
+    )
+    assert "COVERING INDEX sessions_failed" in plan.fetchone()["detail"]
+
+
 def test_the_screen_says_what_waits_and_what_to_do_next(desk):
     world = desk.world(flag(), ago_s=2 * 86400 + 4 * 3600 + 60)
     world.hand("x")
