@@ -26,7 +26,6 @@ from store.sqlite import SqliteStore
 
 SWEEP_EVERY_S = 60.0
 PAPERS_AGAIN_S = 60.0
-FAIL_AGAIN_S = 5.0
 WAL_WORTH_BYTES = 1 << 20
 _DISK_WORDS = (
     "disk is full",
@@ -228,7 +227,7 @@ class Books:
             if told:
                 self._note(f"a file for people cannot be written ({what}); tried again every minute")
             return
-        self._store.alerts.clear_problem("store:outbox", now=now)
+        self._store.alerts.clear_problem("store:outbox")
 
 
 def is_disk(words: str) -> bool:

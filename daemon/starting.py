@@ -85,7 +85,7 @@ def _tell_of_losses(store: SqliteStore, told: list[str], *, now: float) -> None:
     if lost is not None:
         store.alerts.raise_problem(LOSSES, queue=None, kind="lost", detail=lost, now=now)
     else:
-        store.alerts.clear_problem(LOSSES, now=now)
+        store.alerts.clear_problem(LOSSES)
 
 
 def check_folder(state_dir: Path) -> None:

@@ -20,10 +20,10 @@ from memory import blocks
 from memory.blocks import Block, Entry
 from memory.recall import Limits, Recalled, recall
 from store.checkpoints import Shown
+from store.contract import Store
 from store.keys import digest
 from store.loading import Loaded
 from store.memory import ConstraintRow
-from store.sqlite import SqliteStore
 
 SCHEMA: Final = "shiftwork.request/1"
 TRUST_OF_DOOR: Final = {"timer": "operator", "cli": "person"}
@@ -76,7 +76,7 @@ class _Given(NamedTuple):
 
 
 def build(
-    store: SqliteStore,
+    store: Store,
     loaded: Loaded,
     limits: Limits,
     *,

@@ -10,9 +10,9 @@ from memory import ranking
 from memory.blocks import stale_of
 from memory.retrieval import retrieve
 from memory.tokens import tokens
+from store.contract import Store
 from store.memory import NoteRow
 from store.search import Kind
-from store.sqlite import SqliteStore
 
 NOTES_READ: Final = 20_000
 """How many of the newest notes of a queue are looked at."""
@@ -32,9 +32,7 @@ class Remembered(NamedTuple):
     score: float
 
 
-def lookup(
-    store: SqliteStore, text: str, *, queues: Sequence[str], limit: int, now: float
-) -> list[Remembered]:
+def lookup(store: Store, text: str, *, queues: Sequence[str], limit: int, now: float) -> list[Remembered]:
     """Up to `limit` of each kind, episodes first, then notes, then passages; each kind best first."""
     query = tokens(text)
     found = [
@@ -47,9 +45,7 @@ def lookup(
     return [one for some in kinds for one in [one for one in found if one.kind in some][:limit]]
 
 
-def _indexed(
-    store: SqliteStore, queue: str, query: Sequence[str], limit: int, now: float
-) -> Iterator[Remembered]:
+def _indexed(store: Store, queue: str, query: Sequence[str], limit: int, now: float) -> Iterator[Remembered]:
     scores = _scores(store, queue, query, "episode", limit=limit, now=now)
     for row in store.memory.episodes(list(scores)):
         yield Remembered(
@@ -69,13 +65,13 @@ def _indexed(
 
 
 def _scores(
-    store: SqliteStore, queue: str, query: Sequence[str], kind: Kind, *, limit: int, now: float
+    store: Store, queue: str, query: Sequence[str], kind: Kind, *, limit: int, now: float
 ) -> dict[int, float]:
     hits = retrieve(store.search, query, queue=queue, kinds=(kind,), limit=limit, now=now)
     return {hit.ref: hit.score for hit in hits}
 
 
-def _notes(store: SqliteStore, queue: str, query: Sequence[str]) -> list[Remembered]:
+def _notes(store: Store, queue: str, query: Sequence[str]) -> list[Remembered]:
     notes = store.memory.past_notes(queue, limit=NOTES_READ)
     documents = [tokens(note.text) for note in notes]
     wanted = set(query)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from memory.notes import newest_stages, stays
 from memory.tokens import tokens
+from store.contract import Store
 from store.loading import Loaded
 from store.memory import ConstraintRow, EpisodeRow, NoteRow
 from store.search import Kind
 from store.sources import PassageRow
-from store.sqlite import SqliteStore
 
 if TYPE_CHECKING:
     from memory.retrieval import Hit
@@ -61,13 +61,13 @@ class Recalled(NamedTuple):
     has_passages: bool
 
 
-def recall(store: SqliteStore, loaded: Loaded, limits: Limits, *, now: float) -> Recalled:
+def recall(store: Store, loaded: Loaded, limits: Limits, *, now: float) -> Recalled:
     """All that a decision about this node may rest on, within the limits. Writes nothing."""
     with store.db.read():
         return _recall(store, loaded, limits, now)
 
 
-def _recall(store: SqliteStore, loaded: Loaded, limits: Limits, now: float) -> Recalled:
+def _recall(store: Store, loaded: Loaded, limits: Limits, now: float) -> Recalled:
     memory = store.memory
     notes = _notes(memory.notes(loaded.queue, loaded.item_id), loaded.item_id, limits)
     conclusions = _newest(memory.conclusions(loaded.item_id), limits)
@@ -137,7 +137,7 @@ def _query(loaded: Loaded, notes: Sequence[NoteRow]) -> str:
 
 
 def _episodes(
-    store: SqliteStore, queue: str, query: Sequence[str], notes: Sequence[NoteRow], *, most: int, now: float
+    store: Store, queue: str, query: Sequence[str], notes: Sequence[NoteRow], *, most: int, now: float
 ) -> list[EpisodeRow]:
     """The best episodes, one of them a failed attempt, without those that the notes say already."""
     if most < 1:
@@ -150,9 +150,7 @@ def _episodes(
     return [rows[hit.ref] for hit in keep_one_failed([hit for hit in hits if hit.ref in rows], most)]
 
 
-def _hits(
-    store: SqliteStore, queue: str, query: Sequence[str], kind: Kind, *, most: int, now: float
-) -> list[Hit]:
+def _hits(store: Store, queue: str, query: Sequence[str], kind: Kind, *, most: int, now: float) -> list[Hit]:
     from memory.retrieval import retrieve  # brings numpy: only where there is something to rank
 
     return retrieve(store.search, query, queue=queue, kinds=(kind,), limit=most, now=_rounded(now))

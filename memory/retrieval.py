@@ -14,7 +14,8 @@ from typing import Final, NamedTuple
 
 from memory import ranking
 from memory.tokens import tokens
-from store.search import Doc, Kind, Search
+from store.contract import SearchPart
+from store.search import Doc, Kind
 
 QUERY_TOKENS: Final = 2_000
 QUERY_CHARS: Final = 40_000
@@ -37,7 +38,7 @@ class Hit(NamedTuple):
 
 
 def retrieve(
-    search: Search,
+    search: SearchPart,
     query: str | Sequence[str],
     *,
     queue: str,

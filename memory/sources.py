@@ -22,9 +22,9 @@ from typing import Final, NamedTuple
 from memory.globs import Found, Listing, find
 from memory.passages import cut
 from memory.tokens import tokens
+from store.contract import Store
 from store.keys import bytes_digest, digest
 from store.sources import NewPassage, SourceChange, SourceRow
-from store.sqlite import SqliteStore
 from store.text import shown
 
 MAX_BYTES: Final = 1 << 20
@@ -78,7 +78,7 @@ class SourceWatch:
         self._seen: Listing | None = None
         self._next_look_s = 0.0
 
-    def refresh(self, store: SqliteStore, *, now: float, full: bool = False) -> int:
+    def refresh(self, store: Store, *, now: float, full: bool = False) -> int:
         """Index what changed since the last look; how many sources changed or went."""
         started_s = time.monotonic()
         if started_s < self._next_look_s and not full:
@@ -95,7 +95,7 @@ class SourceWatch:
 
 
 def refresh(
-    store: SqliteStore, queue: str, globs: Sequence[str], base: Path, *, now: float, full: bool = False
+    store: Store, queue: str, globs: Sequence[str], base: Path, *, now: float, full: bool = False
 ) -> Refreshed:
     """Make the queue's passages what its files say. `globs` are absolute, `base` is the folder that paths are shown
     from. `full` reads every file; otherwise time and size decide. No change, no write.
@@ -147,7 +147,7 @@ def passages_of(path: str, text: str) -> list[NewPassage]:
 
 
 def _refresh(
-    store: SqliteStore,
+    store: Store,
     queue: str,
     globs: Sequence[str],
     base: Path,
@@ -214,11 +214,11 @@ def _batches(changes: Iterable[SourceChange]) -> Iterator[list[SourceChange]]:
         yield batch
 
 
-def _tell(store: SqliteStore, queue: str, wrong: Sequence[str], *, now: float) -> None:
+def _tell(store: Store, queue: str, wrong: Sequence[str], *, now: float) -> None:
     """Keep the queue's one problem about its sources true; an event when it comes, changes or ends."""
     key = f"sources:{queue}"
     if not wrong:
-        if store.alerts.clear_problem(key, now=now):
+        if store.alerts.clear_problem(key):
             store.events.note(now=now, kind="sources", queue=queue, data={"problem": None})
         return
     more = f" · and {len(wrong) - 3} more" if len(wrong) > 3 else ""

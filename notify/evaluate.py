@@ -12,7 +12,7 @@ from notify.conditions import causes, quiet_problems, tells_resolved
 from notify.machine import step
 from notify.policy import Policy
 from store.alert_rows import Alert, Change, Facts
-from store.alerts import Alerts
+from store.contract import AlertsPart
 from store.outbox import LONGEST_RETRY_S
 
 LONGEST_WAIT_S = 60.0
@@ -22,7 +22,7 @@ class HasAlerts(Protocol):
     """The part of the store that alerts live in."""
 
     @property
-    def alerts(self) -> Alerts:
+    def alerts(self) -> AlertsPart:
         """Alerts, their outbox, and problems."""
 
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from store import files
+from store.contract import Store
 from store.keys import bytes_digest
 from store.papers import Mark, Paper
-from store.sqlite import SqliteStore
 from store.text import shown, shown_block
 
 NAME_BYTES = 180
@@ -30,7 +30,7 @@ COMMAND = ("shiftwork", "")
 class Unmarked:
     """Marks of written files on their way to the store: they ride on this process's next commit."""
 
-    def __init__(self, store: SqliteStore) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
         self._marks: list[Mark] = []
 
@@ -50,7 +50,7 @@ class Unmarked:
 
 
 def settle(
-    store: SqliteStore,
+    store: Store,
     outboxes: Mapping[str, Path | None],
     *,
     item_id: str | None = None,
@@ -67,7 +67,7 @@ def settle(
 
 
 def settle_and_mark(
-    store: SqliteStore,
+    store: Store,
     outboxes: Mapping[str, Path | None],
     *,
     now: float,
@@ -83,7 +83,7 @@ def settle_and_mark(
 
 
 def _settle(
-    store: SqliteStore, outboxes: Mapping[str, Path | None], item_id: str | None, command: tuple[str, str]
+    store: Store, outboxes: Mapping[str, Path | None], item_id: str | None, command: tuple[str, str]
 ) -> tuple[list[Mark], OSError | None]:
     """What could be done, and the first trouble: one queue's broken folder holds up no other's files."""
     marks: list[Mark] = []

@@ -31,12 +31,12 @@ from sessions.ladder import Checked, Fault, climb
 from sessions.link import Link
 from store.checkpoints import Committed, Outcome, Step
 from store.claims import Claim
+from store.contract import Store
 from store.errors import CheckpointConflict
 from store.history import Raw
 from store.keys import digest
 from store.loading import Loaded, Unreadable
 from store.points import outside
-from store.sqlite import SqliteStore
 
 CALL_MARGIN_S = 1.0
 FAILURE_LIMIT = 5
@@ -48,7 +48,7 @@ Clock = Callable[[], float]
 class Room(NamedTuple):
     """What a session works with. ``clock`` gives UTC seconds; it is read once per step."""
 
-    store: SqliteStore
+    store: Store
     policies: Mapping[str, QueuePolicy]
     deciders: Mapping[str, Decider]
     limits: DaemonLimits

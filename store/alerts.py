@@ -30,7 +30,7 @@ from store.errors import Conflict, NotFound, UsageProblem
 from store.events import Events
 from store.outbox import Outbox
 
-__all__ = ["ACK_MAX_S", "ALERTS_DDL", "Alerts", "note_problem"]
+__all__ = ["ACK_MAX_S", "ALERTS_DDL", "Alerts"]
 
 ACK_MAX_S = 24 * 3600.0  # R4
 
@@ -177,28 +177,27 @@ class Alerts:
             if known is not None and tuple(known) == (queue, kind, detail):
                 return False
         with self._db.write(point="notify.problem") as conn:
-            note_problem(conn, key, queue=queue, kind=kind, detail=detail, now=now)
+            self.note_problem(conn, key, queue=queue, kind=kind, detail=detail, now=now)
         return True
 
-    def clear_problem(self, key: str, *, now: float) -> bool:  # noqa: ARG002 – whoever clears a fact says when
+    def note_problem(
+        self, conn: sqlite3.Connection, key: str, *, queue: str | None, kind: str, detail: str, now: float
+    ) -> None:
+        """Raise a problem in the caller's transaction; a standing one keeps its ``since_at`` and counts up."""
+        conn.execute(
+            "INSERT INTO problems (key, queue, kind, detail, since_at, seen_at) VALUES (?, ?, ?, ?, ?, ?) "
+            "ON CONFLICT (key) DO UPDATE SET queue = excluded.queue, kind = excluded.kind, "
+            "detail = excluded.detail, seen_at = excluded.seen_at, count = count + 1",
+            (key, queue, kind, detail, now, now),
+        )
+
+    def clear_problem(self, key: str) -> bool:
         """Store that it is over. Writes only when there was such a problem; True when written."""
         with self._db.read() as conn:
             if conn.execute("SELECT 1 FROM problems WHERE key = ?", (key,)).fetchone() is None:
                 return False
         with self._db.write(point="notify.problem") as conn:
             return conn.execute("DELETE FROM problems WHERE key = ?", (key,)).rowcount == 1
-
-
-def note_problem(
-    conn: sqlite3.Connection, key: str, *, queue: str | None, kind: str, detail: str, now: float
-) -> None:
-    """Raise a problem in the caller's transaction; a standing one keeps its ``since_at`` and counts up."""
-    conn.execute(
-        "INSERT INTO problems (key, queue, kind, detail, since_at, seen_at) VALUES (?, ?, ?, ?, ?, ?) "
-        "ON CONFLICT (key) DO UPDATE SET queue = excluded.queue, kind = excluded.kind, "
-        "detail = excluded.detail, seen_at = excluded.seen_at, count = count + 1",
-        (key, queue, kind, detail, now, now),
-    )
 
 
 def _save(conn: sqlite3.Connection, alert: Alert) -> bool:

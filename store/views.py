@@ -289,7 +289,7 @@ class Views:
                 ),
             }
 
-    def queue_of_sessions(self, target: str) -> list[str]:
+    def running_items(self, target: str) -> list[str]:
         """Ids of items with a running session: of one item, one queue, or all (``--all``)."""
         with self._db.read() as conn:
             rows = conn.execute(

@@ -130,7 +130,7 @@ def test_a_page_that_may_have_arrived_before_the_kill_is_followed_by_its_resolve
     url = url_file(tmp_path, receiver)
     assert pager(state, url, crash_at="notify.send.after") == -signal.SIGKILL
     db, alerts = open_alerts(state)
-    alerts.clear_problem("store:full", now=time.time())
+    alerts.clear_problem("store:full")
     db.close()
     assert pager(state, url) == 0
     assert receiver.ids == ["E-0001", "E-0002"]
@@ -147,7 +147,7 @@ def test_an_ack_after_the_kill_keeps_the_page_from_being_repeated_and_its_end_is
     alerts.ack("store", by="anna", now=time.time())
     assert pager(state, url) == 0
     assert receiver.ids == ["E-0001"]
-    alerts.clear_problem("store:full", now=time.time())
+    alerts.clear_problem("store:full")
     assert pager(state, url) == 0
     assert [one["title"].split()[1] for one in receiver.got] == ["the", "resolved:"]
     db.close()

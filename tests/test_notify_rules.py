@@ -423,8 +423,7 @@ def test_an_inbox_that_is_gone_for_a_minute_is_a_page_and_its_return_is_told(tmp
     world.run(
         frozen,
         60,
-        at=dict.fromkeys(range(10, 30), gone)
-        | {30: lambda: alerts.clear_problem("inbox:questions missing", now=time.time())},
+        at=dict.fromkeys(range(10, 30), gone) | {30: lambda: alerts.clear_problem("inbox:questions missing")},
     )
     assert world.minutes(PAGER) == world.minutes(DESK) == [11, 40]
 
@@ -458,7 +457,7 @@ def test_a_standing_problem_is_written_once(world, frozen):
     assert raised("disk full")
     before = commits(world)
     assert not raised("disk full")
-    assert not world.store.alerts.clear_problem("store:other", now=time.time())
+    assert not world.store.alerts.clear_problem("store:other")
     assert commits(world) == before
     assert raised("disk full, 0 bytes left")
     world.run(frozen, 1)

@@ -58,6 +58,10 @@ class World:
         with self.db.read() as conn:
             return [tuple(row) for row in conn.execute(sql, values)]
 
+    @property
+    def state_dir(self) -> Path:
+        return self.db.state_dir
+
     def items(self) -> list[tuple[Any, ...]]:
         """(id, body) of every item."""
         return self.rows("SELECT id, body FROM items ORDER BY seq")

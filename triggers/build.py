@@ -78,5 +78,5 @@ def triggers(
     if timers:
         from triggers.timer import TimerTrigger  # brings the scheduler's library in
 
-        found.append(TimerTrigger(timers, state_dir=store.db.state_dir, executor=executor, said=said))
+        found.append(TimerTrigger(timers, state_dir=store.state_dir, executor=executor, said=said))
     return found

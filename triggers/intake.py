@@ -18,8 +18,9 @@ import os
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
+from store.contract import IntakePart
 from store.errors import CapReached, InputRefused, StoreBusy
 from store.intake import Constraint, Handed, Taken
 from store.text import first_line, shown
@@ -74,18 +75,8 @@ class Draft(NamedTuple):
         )
 
 
-class IntakeDoor(Protocol):
-    """The part of the store that takes batches."""
-
-    def hand_in(
-        self, batch: Sequence[Handed], *, now: float, caps: Mapping[str, int], force: bool = False
-    ) -> list[Taken]:
-        """One commit for the whole batch."""
-        ...
-
-
 def hand_in(
-    door: IntakeDoor, batch: Sequence[Handed], *, now: float, caps: Mapping[str, int], force: bool = False
+    door: IntakePart, batch: Sequence[Handed], *, now: float, caps: Mapping[str, int], force: bool = False
 ) -> list[Taken]:
     """Store ``batch`` in one commit. Raises CapReached, StoreBusy; then nothing of it is stored."""
     return door.hand_in(batch, now=now, caps=caps, force=force) if batch else []

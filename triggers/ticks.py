@@ -19,6 +19,7 @@ from typing import NamedTuple, Protocol
 from zoneinfo import ZoneInfo
 
 from store import files
+from store.contract import IntakePart
 from store.intake import Handed, Taken
 from triggers import cron, intake
 
@@ -160,7 +161,7 @@ def read_mark(spec: TimerSpec, state_dir: Path) -> float | None:
 
 def run_due(
     specs: Sequence[TimerSpec],
-    door: intake.IntakeDoor,
+    door: IntakePart,
     state_dir: Path,
     *,
     now: float,

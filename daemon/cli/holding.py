@@ -26,10 +26,10 @@ def pause(args: argparse.Namespace) -> int:
     with reach.writing(args, create=_may_create(args)) as (places, store):
         if _is_queue(places, store, args.target):
             changed = store.people.pause_queue(args.target, by=by, now=now)
-            running = store.views.queue_of_sessions(args.target)
+            running = store.views.running_items(args.target)
         else:
             changed = store.people.pause(args.target, by=by, now=now)
-            running = store.views.queue_of_sessions(args.target)
+            running = store.views.running_items(args.target)
         if args.json:
             shapes.out({"target": args.target, "paused": True, "changed": changed, "running": running})
             return 0

@@ -126,7 +126,7 @@ def _stop_sessions(places: light.Places, target: str, by: str) -> int:
 
 
 def _leases(store: SqliteStore, places: light.Places, target: str) -> list[Lease]:
-    items = set(store.views.queue_of_sessions(target))
+    items = set(store.views.running_items(target))
     if not items and target != "--all" and target not in places.queues:
         store.views.item(target, now=time.time())  # raises NotFound with words
     return [lease for lease in store.claims.leases() if lease.item_id in items]

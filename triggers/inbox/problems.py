@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from store.alerts import note_problem
 from store.text import shown
 from triggers.inbox.reject import Refusal
 from triggers.inbox.spec import InboxMemory, InboxSpec, InboxStore
@@ -53,7 +52,7 @@ class Problems:
         """It is not, or no longer, so. A daemon that just started looks into the store once."""
         if self._standing.get(kind) == "":
             return
-        if self._store.alerts.clear_problem(f"inbox:{self._queue} {kind}", now=now):
+        if self._store.alerts.clear_problem(f"inbox:{self._queue} {kind}"):
             self._store.events.note(
                 now=now, kind="inbox", queue=self._queue, data={"problem": kind, "over": True}
             )
@@ -77,6 +76,6 @@ def note_refusals(
             }
             store.events.add(conn, now=now, kind="rejected", queue=spec.queue, data=data)
             detail = f"{shown(one.file, 80)}: {one.why}"
-            note_problem(
+            store.alerts.note_problem(
                 conn, f"rejected:{spec.queue}", queue=spec.queue, kind="rejected", detail=detail, now=now
             )

@@ -90,7 +90,7 @@ class _Scan:
         problems = Problems(self.store, self.spec.queue, self.memory)
         listing, missing = None, ""
         try:
-            found = place.look(self.spec.folder, self.store.db.state_dir, self.spec.queue)
+            found = place.look(self.spec.folder, self.store.state_dir, self.spec.queue)
             if isinstance(found, place.Missing):
                 missing = found.why
                 self.due.append(self.now + MISSING_RETRY_S)
@@ -117,7 +117,7 @@ class _Scan:
 
     @property
     def _late_note(self) -> Path:
-        return self.store.db.state_dir / "late" / self.spec.queue
+        return self.store.state_dir / "late" / self.spec.queue
 
     def _settle_all(self) -> walk.Listing:
         with Bench(self.spec.folder) as bench:

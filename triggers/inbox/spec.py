@@ -8,10 +8,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
-from store.alerts import Alerts
-from store.database import Database
-from store.events import Events
-from store.intake import Intake, Taken
+from store.contract import AlertsPart, Database, EventsPart, IntakePart
+from store.intake import Taken
 from triggers.inbox.place import Place
 from triggers.inbox.stability import Look, Seen
 
@@ -34,25 +32,23 @@ class InboxSpec(NamedTuple):
 class InboxStore(Protocol):
     """The parts of the store that a scan writes to."""
 
+    state_dir: Path
+
     @property
     def db(self) -> Database:
         """The file and its write gate."""
-        ...
 
     @property
-    def intake(self) -> Intake:
+    def intake(self) -> IntakePart:
         """Takes batches of handed-in things."""
-        ...
 
     @property
-    def alerts(self) -> Alerts:
+    def alerts(self) -> AlertsPart:
         """Keeps stored problems."""
-        ...
 
     @property
-    def events(self) -> Events:
+    def events(self) -> EventsPart:
         """The decision log."""
-        ...
 
 
 class TakenFile(NamedTuple):
