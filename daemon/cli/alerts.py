@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli import light, screen
+from daemon.cli import light, reach, screen
 
 if TYPE_CHECKING:
     from notify.conditions import Cause
@@ -29,17 +29,14 @@ def alerts(args: argparse.Namespace) -> int:
     from notify.policy import channels_for
     from notify.start_alert import Scene, standing
     from store.alert_rows import Facts
-    from store.sqlite import open_for_reading
 
-    places = light.places(args.config)
-    policy = _policy(places)
     now = time.time()
-    store = open_for_reading(places.state_dir)
-    if store is None:
-        facts = Facts((), (), (), {}, {})
-    else:
-        facts = store.alerts.facts(now=now, flag_age_s=policy.flag_age_s)
-        store.close()
+    with reach.reading(args) as (places, store):
+        policy = _policy(places)
+        if store is None:
+            facts = Facts((), (), (), {}, {})
+        else:
+            facts = store.alerts.facts(now=now, flag_age_s=policy.flag_age_s)
     rows = [_row(alert, facts, policy, now) for alert in _up(facts)]
     scene = Scene(policy.channels, places.file, places.state_dir)
     outside: list[dict[str, Any]] = [
@@ -74,13 +71,12 @@ def ack_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--for", dest="lasts", metavar="TIME", default=DEFAULT_ACK, help="at most 24h (the default)"
     )
-    parser.add_argument("--by", metavar="NAME", help="who it is that quiets it (default: your user name)")
+    reach.by_argument(parser)
 
 
 def ack(args: argparse.Namespace) -> int:
     """Quiet one firing alert. Exit 3 when there is none of that name, 5 when it does not fire."""
-    from store.errors import NotFound, UsageProblem
-    from store.sqlite import open_for_command
+    from store.errors import UsageProblem
     from store.text import shown
     from store.units import parse_duration
 
@@ -88,15 +84,9 @@ def ack(args: argparse.Namespace) -> int:
         for_s = parse_duration(args.lasts)
     except ValueError as error:
         raise UsageProblem(f"--for {shown(args.lasts)}: {error}") from None
-    places = light.places(args.config)
-    store = open_for_command(places.state_dir)
-    if store is None:
-        raise NotFound(f"there is no alert {shown(args.alert)}; nothing ran here yet")
     now = time.time()
-    try:
-        alert = store.alerts.ack(args.alert, by=args.by or _user(), for_s=for_s, now=now)
-    finally:
-        store.close()
+    with reach.writing(args) as (_, store):
+        alert = store.alerts.ack(args.alert, by=reach.person(args.by), for_s=for_s, now=now)
     until_at = alert.acked_until_at or now
     screen.out(
         f"{alert.key} is quiet until {screen.clock(until_at, now)} {screen.zone()}, by {shown(alert.acked_by or '')}"
@@ -227,12 +217,3 @@ def _lines(row: Mapping[str, Any], config: Path) -> Iterator[str]:
         look, quiet = row["commands"][0], row["commands"][-1]
         yield screen.copyable(f"  →  {look}", config=config)
         yield screen.copyable(f"  quiet it:  {quiet}", config=config)
-
-
-def _user() -> str:
-    import pwd
-
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import getpass
 import signal
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from daemon.cli import light, screen
+from daemon.cli import light, reach, screen
 from daemon.lock import Daemon, read_daemon
 from store import owners
 from store.errors import NotFound, ShiftworkError, StoreBusy, UsageProblem
@@ -60,7 +59,7 @@ def stop_arguments(parser: argparse.ArgumentParser) -> None:
         help="end its running sessions now and leave the items paused",
     )
     parser.add_argument("--all", action="store_true", help="end all running sessions now; the daemon goes on")
-    parser.add_argument("--by", metavar="NAME", help="who says so (default: your user name)")
+    reach.by_argument(parser)
 
 
 def stop(args: argparse.Namespace) -> int:
@@ -69,7 +68,7 @@ def stop(args: argparse.Namespace) -> int:
         raise UsageProblem("give either ID, QUEUE or --all")
     places = light.places(args.config)
     if args.all or args.target:
-        return _stop_sessions(places, "--all" if args.all else args.target, args.by or _user())
+        return _stop_sessions(places, "--all" if args.all else args.target, reach.person(args.by))
     return _stop_daemon(places.state_dir, _grace_s(places))
 
 
@@ -167,10 +166,3 @@ def _grace_s(places: light.Places) -> float:
         return parse_duration(str(places.data.get("daemon", {}).get("grace", "20s")))
     except (ValueError, AttributeError):
         return 20.0
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "somebody"
