@@ -6,7 +6,7 @@ import glob
 import os
 from collections.abc import Iterator
 
-from daemon.cli import screen
+from daemon.cli import cells, screen
 from daemon.cli.version import VERSION
 from daemon.config import Config
 from daemon.sections import QueueSettings
@@ -37,7 +37,7 @@ def banner(config: Config, store: SqliteStore) -> Iterator[str]:
         add += " --queue NAME"
     drop = f"Drop a file into {screen.quoted(inbox)}, or:  " if inbox is not None else "Hand something in:  "
     line = f'{add} <<< "How do I resolve a flagged item?"'
-    if len(drop) + len(line) > screen.WIDTH:
+    if len(drop) + len(line) > cells.WIDTH:
         yield drop.rstrip()
         drop = "  "
     yield drop + line

@@ -280,11 +280,6 @@ def test_times_for_programs_are_utc():
     assert screen.utc(0.9) == "1970-01-01T00:00:00Z"
 
 
-def test_a_table_lines_up_and_has_no_blanks_at_the_end():
-    lines = screen.table(("QUEUE", "queued"), [("a", "1"), ("longer", "100")], right=(1,))
-    assert lines == ["QUEUE   queued", "a            1", "longer     100"]
-
-
 def test_a_printed_command_can_be_copied(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SHIFTWORK_CONFIG", raising=False)

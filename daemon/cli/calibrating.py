@@ -39,22 +39,15 @@ def run(args: argparse.Namespace) -> int:
     """Measure and propose a threshold. Exit 1 for data that cannot be read, 3 for no such queue."""
     from daemon.config import load
     from sessions.calibrate import TARGET, calibrate, render
-    from store.sqlite import open_for_command
 
     config = load(light.find(args.config))
     if args.queue not in config.queues:
         names = ", ".join(config.queues)
         raise NotFound(f'there is no queue "{shown(args.queue, 60)}"; there is: {names}')
     rows = _rows(args.data)
-    store = open_for_command(config.state_dir, create=True)
-    if store is None:
-        raise AssertionError("a store that was asked to be created is there")
-    try:
-        found = calibrate(
-            rows, _counted(_retrieving(store, config, args.queue), len(rows)), target=args.target or TARGET
-        )
-    finally:
-        store.close()
+    with reach.writing(args, create=True) as (_, store):
+        ask = _counted(_retrieving(store, config, args.queue), len(rows))
+        found = calibrate(rows, ask, target=args.target or TARGET)
     if args.json:
         shapes.out(_json(args.queue, found))
         return 0

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli import light, screen
+from daemon.cli import light, reach, screen
 from store.errors import ConfigProblem, InputRefused, NotFound, UsageProblem
 from store.text import shown
 
@@ -36,7 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add(args: argparse.Namespace) -> int:
     """Hand one thing in; works with the daemon down, and creates the store if there is none."""
-    from store.sqlite import open_for_command
     from triggers import intake
     from triggers.inbox.names import base_name
 
@@ -49,15 +48,10 @@ def add(args: argparse.Namespace) -> int:
         intake.parse(_read(args.file, max_bytes), name=name, max_bytes=max_bytes), args, now
     )
     origin = "" if args.file == "-" else args.file
-    store = open_for_command(places.state_dir, create=True)
-    if store is None:
-        raise AssertionError("a store that was asked to be created is there")
-    try:
+    with reach.writing(args, create=True) as (_, store):
         handed = draft.handed(queue=queue, door="cli", origin=origin, name=base_name(name) if name else "")
         taken = intake.hand_in(store.intake, [handed], now=now, caps={queue: cap}, force=args.force)[0]
         item = store.views.item(taken.id, now=now)
-    finally:
-        store.close()
     if args.json:
         screen.json_out({"id": taken.id, "duplicate": taken.outcome == "duplicate", "state": item["state"]})
     else:

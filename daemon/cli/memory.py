@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli import light, screen
+from daemon.cli import cells, light, reach, screen
 from store.errors import NotFound, ShiftworkError, UsageProblem
 from store.text import shown
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from store.sqlite import SqliteStore
 
 TEXT_LINES = 3
-_NO_STORE = "nothing was handed in yet"
 
 
 def context_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,13 +32,11 @@ def context_arguments(parser: argparse.ArgumentParser) -> None:
 def context(args: argparse.Namespace) -> int:
     """Print the context of the item's next session, with the size of each block."""
     from daemon.config import load
-    from store.sqlite import open_for_reading
 
     config = load(light.find(args.config))
-    store = open_for_reading(config.state_dir)
-    if store is None:
-        raise NotFound(f'there is no item "{shown(args.id, 40)}": {_NO_STORE}')
-    try:
+    with reach.reading(args) as (_, store):
+        if store is None:
+            raise NotFound(f'there is no item "{shown(args.id, 60)}": nothing was handed in yet')
         now = time.time()
         item = store.views.item(args.id, now=now)
         policy = config.queues.get(item["queue"])
@@ -50,8 +47,6 @@ def context(args: argparse.Namespace) -> int:
         loaded = _next(store, item)
         built = _build(store, loaded, policy, now)
         hints = [*_state_hints(item), *_hints(store, config, policy, item["queue"])]
-    finally:
-        store.close()
     if args.json:
         screen.json_out(_context_json(item, built, policy))
     else:
@@ -65,34 +60,26 @@ def memory_search_arguments(parser: argparse.ArgumentParser) -> None:
     """WORDS."""
     parser.add_argument("words", metavar="WORDS", nargs="+", help="what to look for")
     parser.add_argument("--queue", metavar="Q", help="only in this queue")
-    parser.add_argument("--limit", metavar="N", type=int, default=10, help="of each kind (default 10)")
+    parser.add_argument(
+        "--limit", metavar="N", type=reach.number, default=10, help="of each kind (default 10)"
+    )
     parser.add_argument("--json", action="store_true", help="for programs")
 
 
 def memory_search(args: argparse.Namespace) -> int:
     """Find episodes, notes and passages; those that sessions are no longer shown, too."""
-    from store.sqlite import open_for_reading
-
-    if args.limit < 1:
-        raise UsageProblem("--limit must be at least 1")
-    places = light.places(args.config)
-    store = open_for_reading(places.state_dir)
-    queues = [args.queue] if args.queue else list(places.queues)
     found: list[Remembered] = []
     now = time.time()
-    if store is not None:
-        from memory.lookup import lookup
+    with reach.reading(args) as (places, store):
+        queues = list(places.queues)
+        if args.queue is not None:
+            queues = [reach.known_queue(places, store, args.queue)]
+        elif store is not None:
+            queues = sorted({*queues, *store.views.queues()})
+        if store is not None:
+            from memory.lookup import lookup
 
-        try:
-            known = sorted({*places.queues, *store.views.queues()})
-            if args.queue and args.queue not in known:
-                raise NotFound(
-                    f'there is no queue "{shown(args.queue, 40)}"; there is: {", ".join(map(shown, known))}'
-                )
-            queues = queues if args.queue else known
             found = lookup(store, " ".join(args.words), queues=queues, limit=args.limit, now=now)
-        finally:
-            store.close()
     if args.json:
         screen.json_out([_found_json(one, now) for one in found])
         return 0
@@ -180,7 +167,7 @@ def _print_context(item: dict[str, Any], built: Context, policy: QueuePolicy) ->
         f"{item['id']} · {built.chars} of {policy.context_chars} characters{fits} · digest {built.digest}"
     )
     rows = [(block.name, str(block.chars), "cut" if block.cut else "") for block in built.blocks]
-    for line in screen.table(("BLOCK", "CHARS", ""), rows, right=(1,)):
+    for line in cells.table(("BLOCK", "CHARS", ""), rows, right=(1,), give=0):
         screen.out(line)
     screen.out()
     screen.out(escaped(built.text))
@@ -209,5 +196,5 @@ def _print_found(one: Remembered, now: float, *, many: bool) -> None:
 def _wrapped(text: str) -> Sequence[str]:
     import textwrap
 
-    lines = textwrap.wrap(shown(" ".join(text.split())), screen.WIDTH - 4)
+    lines = textwrap.wrap(shown(" ".join(text.split())), cells.WIDTH - 4)
     return [*lines[: TEXT_LINES - 1], lines[TEXT_LINES - 1] + " …"] if len(lines) > TEXT_LINES else lines

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from daemon.cli import light, reach, screen
 from daemon.lock import Daemon, read_daemon
 from store import owners
-from store.errors import NotFound, ShiftworkError, StoreBusy, UsageProblem
+from store.errors import ShiftworkError, StoreBusy, UsageProblem
 
 if TYPE_CHECKING:
     from store.claims import Lease
@@ -66,9 +66,9 @@ def stop(args: argparse.Namespace) -> int:
     """Without a target the daemon itself is stopped, like by SIGTERM."""
     if args.all and args.target:
         raise UsageProblem("give either ID, QUEUE or --all")
-    places = light.places(args.config)
     if args.all or args.target:
-        return _stop_sessions(places, "--all" if args.all else args.target, reach.person(args.by))
+        return _stop_sessions(args, "--all" if args.all else args.target)
+    places = light.places(args.config)
     return _stop_daemon(places.state_dir, _grace_s(places))
 
 
@@ -102,21 +102,14 @@ def _wait_for_end(state_dir: Path, daemon: Daemon, seconds: float) -> None:
         time.sleep(_PAUSE_S)
 
 
-def _stop_sessions(places: light.Places, target: str, by: str) -> int:
+def _stop_sessions(args: argparse.Namespace, target: str) -> int:
     """The claim is ended in the store first, so that the death which follows is nobody's crash."""
-    from store.sqlite import open_for_command
-
-    store = open_for_command(places.state_dir)
-    if store is None:
-        raise NotFound("nothing was ever run here")
-    try:
+    with reach.writing(args) as (places, store):
         held = _leases(store, places, target)
-        stopped = _end_claims(store, held, by)
+        stopped = _end_claims(store, held, reach.person(args.by))
         for lease in held:
             if lease.item_id in stopped:
                 owners.kill_group(lease.owner)
-    finally:
-        store.close()
     for item in sorted(stopped):
         screen.out(f"stopped {item}; it is paused. Let it go on:  {screen.command('resume', item)}")
     if not stopped:

@@ -1,4 +1,4 @@
-"""How things are written on a screen: ages, times, tables, JSON, and commands that can be copied as printed.
+"""How things are written on a screen: ages, times, JSON, and commands that can be copied as printed.
 
 Data goes to stdout, everything else to stderr. No colour is ever needed, so there is none.
 """
@@ -9,10 +9,8 @@ import os
 import re
 import sys
 import time
-from collections.abc import Sequence
 from typing import Any
 
-WIDTH = 80
 _ADVICE = re.compile(r"(?<=  )shiftwork(?= [a-z])")
 _EVERYBODYS = ("/usr/local/bin", "/usr/bin", "/bin")
 _UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
@@ -82,27 +80,6 @@ def size(count: float) -> str:
 def count(number: int, one: str, many: str | None = None) -> str:
     """``1 error``, ``2 errors``, ``2 queries``."""
     return f"{number} {one if number == 1 else many or one + 's'}"
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> list[str]:
-    """Lines of columns two blanks apart. ``right`` are the columns set to the right."""
-    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
-    lines = []
-    for row in (head, *rows):
-        cells = [
-            cell.rjust(widths[column]) if column in right else cell.ljust(widths[column])
-            for column, cell in enumerate(row)
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return lines
-
-
-def width() -> int:
-    """Columns of the terminal, 80 where there is none."""
-    try:
-        return os.get_terminal_size(sys.stdout.fileno()).columns or WIDTH
-    except (OSError, ValueError, AttributeError):
-        return WIDTH
 
 
 def quoted(path: str | os.PathLike[str]) -> str:

@@ -124,7 +124,7 @@ def _table(found: dict[str, Any], *, rare: bool = True) -> list[str]:
         rows.append((shown(name), *(str(one[column]) for column in columns), oldest))
     right = tuple(range(1, len(columns) + 1))
     lines = cells.table(("QUEUE", *columns, "oldest waiting"), rows, right=right, give=0)
-    if max(map(cells.width, lines)) > screen.WIDTH and len(columns) > len(_ALWAYS):
+    if max(map(cells.width, lines)) > cells.WIDTH and len(columns) > len(_ALWAYS):
         return [*_table(found, rare=False), *_rare(queues, columns[len(_ALWAYS) :])]
     return lines
 
