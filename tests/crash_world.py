@@ -43,7 +43,7 @@ elif first and verb == "kill":
 elif first and verb == "fail":
     sys.exit("told to fail")
 elif first and verb == "park":
-    at = time.gmtime(time.time() + 1)
+    at = time.gmtime(time.time() + 2)
     reply = {"decision": "park", "reason": "later", "until": time.strftime("%Y-%m-%dT%H:%M:%SZ", at)}
 elif verb == "flag" and not request["answers"]:
     reply = {"decision": "flag", "reason": "two ways", "stuck": "cannot tell", "questions": [{
@@ -55,6 +55,7 @@ elif first and verb == "eat":
     while True:
         hoard.append(bytearray(1 << 24))
 elif first and verb == "fork":
+    open("children.log", "a").close()
     for number in range(5):
         if os.fork() == 0:
             if number % 2:
