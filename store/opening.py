@@ -45,7 +45,7 @@ def prepare(state_dir: Path, *, allow_network: bool = False) -> list[str]:
     try:
         with gate.held(10.0) as fd:
             noted = _sequence(fd)
-            told = _prepare_locked(state_dir, noted, wal=not _foreign(state_dir))
+            told = _prepare_locked(state_dir, noted, wal=not mounts.mount_of(state_dir).foreign)
             if told and noted and noted > (kept := _commits(state_dir / DB_NAME)):
                 os.pwrite(
                     fd, b"%015d\n" % kept, 0
@@ -158,9 +158,9 @@ def _check_folder(state_dir: Path, *, allow_network: bool) -> None:
     except OSError as error:
         if error.errno not in (21, 95):  # EISDIR, EOPNOTSUPP: no O_TMPFILE here; the lock file will tell
             raise unwritable(state_dir, error) from error
-    if not allow_network and _foreign(state_dir):
+    if not allow_network and mounts.mount_of(state_dir).foreign:
         raise ConfigProblem(
-            f"{state_dir} is on a {mounts.file_system(state_dir)} file system; the store needs a local disk. "
+            f"{state_dir} is on a {mounts.mount_of(state_dir).kind} file system; the store needs a local disk. "
             "Point state_dir to one, or set [daemon] allow_network_store = true (slower, and one machine only)"
         )
 
@@ -186,10 +186,6 @@ def _user(uid: int) -> str:
         return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
     except KeyError:
         return f"uid {uid}"
-
-
-def _foreign(state_dir: Path) -> bool:
-    return mounts.is_foreign(mounts.file_system(state_dir))
 
 
 def _refuse_if_vanished(state_dir: Path, sequence: int) -> None:

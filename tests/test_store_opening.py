@@ -295,7 +295,7 @@ def test_a_folder_that_cannot_be_written_names_path_owner_and_user(tmp_path):
 
 def test_a_network_file_system_is_refused_unless_meant_and_then_has_no_log(tmp_path, monkeypatch):
     """FIELD 20"""
-    monkeypatch.setattr(opening.mounts, "file_system", lambda path: "nfs4")
+    monkeypatch.setattr(opening.mounts, "mount_of", lambda path: opening.mounts.Mount("/", "nfs4"))
     with pytest.raises(ConfigProblem, match="nfs4"):
         prepare(tmp_path / "state")
     prepare(tmp_path / "state", allow_network=True)

@@ -16,7 +16,7 @@ from triggers_world import make_world, python
 
 from store.errors import StoreRefused
 from triggers.files import FilesTrigger, Tuning
-from triggers.inbox import mounts, place
+from triggers.inbox import place
 from triggers.inbox.net import Net
 from triggers.inbox.watch import Watch
 
@@ -236,39 +236,9 @@ async def test_a_name_that_is_not_utf8_ends_the_library_and_not_the_watching(tmp
         await run.takes("the next good file", 15)
 
 
-# FIELD 8
-
-MOUNTINFO = """\
-22 27 0:21 / /proc rw,relatime - proc proc rw
-27 1 254:0 / / rw,relatime - ext4 /dev/vda rw
-40 27 0:50 / /srv/with\\040space rw - nfs4 host:/x rw
-41 27 0:51 / /mnt/c rw shared:1 - 9p C: rw
-42 27 0:52 / /media/ssh rw - fuse.sshfs me@there: rw
-43 27 0:53 / /srv/twice rw - ext4 /dev/vdb rw
-44 43 0:54 / /srv/twice rw - cifs //host/share rw
-45 27 0:55 / /srv/twicenot rw - ext4 /dev/vdc rw
-"""
-
-
-@pytest.mark.parametrize(
-    ("path", "kind", "silent"),
-    [
-        ("/home/me/inbox", "ext4", False),
-        ("/srv/with space/in", "nfs4", True),
-        ("/mnt/c/Users", "9p", True),
-        ("/media/ssh", "fuse.sshfs", True),
-        ("/srv/twice/in", "cifs", True),
-        ("/srv/twicenot", "ext4", False),
-    ],
-)
-def test_the_mount_type_decides_between_events_and_polling(path, kind, silent):
-    mount = mounts.find_mount(path, MOUNTINFO)
-    assert (mount.kind, mount.silent) == (kind, silent)
-
-
 @story
 async def test_a_silent_file_system_is_polled_and_said_so(tmp_path):
-    """No network file system is at hand: the place is made to look like one after the first scan."""
+    """FIELD 8. No network file system is at hand: the place is made to look like one after the first scan."""
     async with running(tmp_path, Tuning(poll_every_s=0.3)) as run:
         box = run.trigger._boxes[0]
         await run.until(lambda: box.memory.place is not None)

@@ -78,9 +78,9 @@ def _folders(places: light.Places) -> Iterator[Finding]:
         if device not in seen:
             seen.add(device)
             yield _space(there)
-        kind = mounts.file_system(there)
-        if mounts.is_foreign(kind):
-            yield _foreign(name, folder, kind)
+        mount = mounts.mount_of(there)
+        if mount.foreign:
+            yield _foreign(name, folder, mount.kind)
 
 
 def _space(folder: Path) -> Finding:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from store import files
-from triggers.inbox.mounts import mount_of
+from store.mounts import mount_of
 
 
 class Place(NamedTuple):
