@@ -1,8 +1,7 @@
 """The configuration: one TOML file, read whole, judged whole, frozen.
 
 Each room owns the model of its section; this module composes them. ``read`` gives every problem at once, each
-with its line, key, value and rule; ``load`` gives the configuration or raises them together (exit 78). A
-``Config`` travels to worker processes as JSON and reads back equal.
+with its line, key, value and rule; ``load`` gives the configuration or raises them together (exit 78).
 """
 
 from __future__ import annotations
@@ -52,13 +51,8 @@ class Config(Section):
         return {name: queue.max_waiting for name, queue in self.queues.items()}
 
     def to_json(self) -> str:
-        """For a worker process."""
+        """Every value in force, for ``check-config --show``."""
         return self.model_dump_json()
-
-    @classmethod
-    def from_json(cls, text: str) -> Config:
-        """What ``to_json`` gave, equal to the first."""
-        return cls.model_validate_json(text)
 
 
 class Reading(NamedTuple):
@@ -83,14 +77,6 @@ def read(file: Path) -> Reading:
     content = light.read_bytes(file)
     data = light.parse_toml(file, content)
     return _Reader(file, content, data).reading()
-
-
-def changed_on_disk(config: Config) -> bool:
-    """Whether the file no longer holds the bytes that ``config`` was read from."""
-    try:
-        return bytes_digest(config.file.read_bytes()) != config.digest
-    except OSError:
-        return True
 
 
 def lines_of(file: Path) -> dict[KeyPath, int]:

@@ -12,16 +12,7 @@ import stat
 import uuid
 from pathlib import Path
 
-from store.errors import ConfigProblem
-
 PROBE = ".shiftwork-probe-"
-
-
-def require_state_dir(state_dir: Path) -> None:
-    """Raises ConfigProblem (78) with path, owner and user when the state folder cannot be used."""
-    problem = trial(state_dir)
-    if problem:
-        raise ConfigProblem(f"The state folder cannot be used: {problem}")
 
 
 def trial(folder: Path) -> str | None:

@@ -53,7 +53,6 @@ class Context(NamedTuple):
     chars: int
     shown: tuple[Shown, ...]
     ids: frozenset[str]
-    passages_by_id: dict[str, str]
     premises: dict[str, str]
     constraints_digest: str
     recalled: tuple[str, ...]
@@ -204,7 +203,6 @@ def _context(
         chars=chars if fits else needed,
         shown=tuple(Shown(row.source_id, row.ref, row.digest) for row in found.passages),
         ids=frozenset(ids),
-        passages_by_id={row.ref: row.text for row in found.passages},
         premises=_premises(loaded, found, constraints_digest),
         constraints_digest=constraints_digest,
         recalled=(*(row.text for row in found.episodes), *(note.text for note in found.notes)),

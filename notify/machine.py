@@ -46,7 +46,6 @@ class Condition(NamedTuple):
     newest: int = 0
     newest_at: float = 0.0
     grouped: bool = False
-    tell_resolved: bool = True
 
 
 class Step(NamedTuple):

@@ -6,13 +6,10 @@ Apprise itself is silent about services it cannot make: a missing file or a bad 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from notify.policy import PAGE, TICKET, Policy, policy_from
+from notify.policy import Policy
 from notify.sender import loads
-
-if TYPE_CHECKING:
-    from notify.config import NotifySettings
 
 
 class ServiceState(NamedTuple):
@@ -31,9 +28,3 @@ def look_at(policy: Policy) -> list[ServiceState]:
         outcome = loads(channel.name)
         found.append(ServiceState(channel.name, channel.tags, outcome.delivered, outcome.words))
     return found
-
-
-def count_per_tag(settings: NotifySettings) -> dict[str, int]:
-    """Severity → how many services that really load would get it; zeros included."""
-    states = look_at(policy_from(settings))
-    return {tag: sum(one.loads and tag in one.tags for one in states) for tag in (PAGE, TICKET)}

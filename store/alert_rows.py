@@ -197,11 +197,10 @@ class Change(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """A message to send now, and its alert as the claim saw it. ``again``: it may have arrived before."""
+    """A message to send now, and its alert as the claim saw it."""
 
     message: Live
     alert: Alert
-    again: bool
 
 
 ALERT_COLUMNS = ", ".join(Alert._fields)

@@ -205,7 +205,7 @@ def _move_item(conn: sqlite3.Connection, claim: Claim, outcome: Outcome, now: fl
     if outcome.kind == "answered":
         row = conn.execute(
             "UPDATE items SET state = 'done', version = version + 1, decisions = decisions + ?, result = ?, "
-            "unverified = ?, stale = NULL, answered_revision = revision, finished_at = ?, changed_at = ? "
+            "unverified = ?, stale = NULL, finished_at = ?, changed_at = ? "
             "WHERE id = ? AND state = 'open' AND plan_version = ? RETURNING version, state",
             (
                 decided,

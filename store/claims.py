@@ -48,7 +48,6 @@ class Claim(NamedTuple):
     token: str
     attempt: int
     node_version: int
-    item_version: int
     plan_version: int
     deadline_at: float
 
@@ -175,7 +174,6 @@ class Claims:
             token=token,
             attempt=row["attempt"],
             node_version=row["version"],
-            item_version=item["version"],
             plan_version=item["plan_version"],
             deadline_at=now + deadline_s,
         )

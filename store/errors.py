@@ -9,6 +9,7 @@
     │   ├── CheckpointConflict     a session's checkpoint lost the race: nothing of it was written
     │   └── NameTaken              a file that would be overwritten
     ├── StoreRefused               exit 70   the store cannot be trusted; nothing was written
+    │   └── StoreGone              its file is no longer the one that was opened
     ├── StoreBusy                  exit 75   another writer holds the gate (retryable)
     ├── CapReached                 exit 75   a queue holds as many open items as it may (retryable)
     ├── ConfigProblem              exit 78   the configuration is wrong

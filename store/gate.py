@@ -19,7 +19,7 @@ from store.errors import StoreBusy
 
 
 class WriteGate:
-    """The lock file of one store. ``sequence`` notes beside it how many commits were made (see ``opening``)."""
+    """The lock file of one store; whoever holds it notes in it how many commits were made (see ``opening``)."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -45,7 +45,6 @@ class Loaded(NamedTuple):
     decisions: int
     constraints: tuple[Constraint, ...]
     node_id: str
-    node_path: str
     node_kind: str
     node_title: str
     attempt: int
@@ -53,9 +52,6 @@ class Loaded(NamedTuple):
     crashes: int
     why: str
     answers: tuple[PersonsAnswer, ...]
-    rejected: tuple[str, ...]
-    created_at: float
-    generation: int
     parks: int
     park_expires_at: float | None
     intact: bool
@@ -98,7 +94,6 @@ class Loading:
             decisions=item["decisions"],
             constraints=constraints,
             node_id=node["id"],
-            node_path=node["path"],
             node_kind=node["kind"],
             node_title=node["title"],
             attempt=node["attempt"],
@@ -106,9 +101,6 @@ class Loading:
             crashes=node["crashes"],
             why=node["why"],
             answers=tuple(answer for flag in flags for answer in _answers(flag, item["revision"])),
-            rejected=(),
-            created_at=item["created_at"],
-            generation=item["generation"],
             parks=parks,
             park_expires_at=node["park_expires_at"],
             intact=found == item["digest"],

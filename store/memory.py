@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from store.checkpoints import Outcome
 from store.claims import Claim
 from store.database import Database
-from store.events import Events
 from store.search import add_doc, fold_if_due
 
 
@@ -60,9 +59,8 @@ class EpisodeRow(NamedTuple):
 class Memory:
     """See the module's head."""
 
-    def __init__(self, db: Database, events: Events) -> None:
+    def __init__(self, db: Database) -> None:
         self._db = db
-        self._events = events
 
     # constraints
 

@@ -70,7 +70,7 @@ class Outbox:
             )
             touch(conn, alert.key)
             row = conn.execute(f"SELECT {LIVE_COLUMNS} FROM outbox WHERE number = ?", (number,)).fetchone()
-        return Claimed(Live(*row), alert, again)
+        return Claimed(Live(*row), alert)
 
     def record_delivered(self, message: Live, *, owner: str, now: float) -> bool:
         """Note a delivery: the message is gone, its channel's clocks start (R1). False: it was not ours."""

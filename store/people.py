@@ -227,7 +227,7 @@ class People:
             return "the item is done with this answer"
         reset = ", decisions = 0" if flag["cause"] == "max_decisions" else ""
         conn.execute(
-            f"UPDATE items SET version = version + 1, changed_at = ?, unreadable = 0{reset} WHERE id = ?",
+            f"UPDATE items SET version = version + 1, changed_at = ?{reset} WHERE id = ?",
             (now, flag["item_id"]),
         )
         conn.execute(
@@ -343,8 +343,8 @@ def _finish_by_person(conn: sqlite3.Connection, flag: sqlite3.Row, answer: Answe
         (result, now, flag["about_node_id"]),
     )
     done = conn.execute(
-        "UPDATE items SET state = 'done', version = version + 1, result = ?, unverified = 0, unreadable = 0, "
-        "answered_revision = revision, finished_at = ?, changed_at = ? WHERE id = ? AND state = 'open'",
+        "UPDATE items SET state = 'done', version = version + 1, result = ?, unverified = 0, "
+        "finished_at = ?, changed_at = ? WHERE id = ? AND state = 'open'",
         (result, now, now, flag["item_id"]),
     ).rowcount
     if done != 1:

@@ -11,7 +11,6 @@ from store.alerts import ALERTS_DDL
 from store.search import SEARCH_DDL
 
 APPLICATION_ID = 0x53484654  # "SHFT"
-SCHEMA_VERSION = 1
 
 CORE_DDL = """
 CREATE TABLE meta (
@@ -33,12 +32,10 @@ CREATE TABLE items (
     key TEXT NOT NULL CHECK (key <> ''),
     state TEXT NOT NULL DEFAULT 'open' CHECK (state IN ('open', 'done', 'aborted')),
     paused INTEGER NOT NULL DEFAULT 0 CHECK (paused IN (0, 1)),
-    unreadable INTEGER NOT NULL DEFAULT 0 CHECK (unreadable IN (0, 1)),
     version INTEGER NOT NULL DEFAULT 1 CHECK (version >= 1),
     generation INTEGER NOT NULL DEFAULT 1 CHECK (generation >= 1),
     plan_version INTEGER NOT NULL DEFAULT 1 CHECK (plan_version >= 1),
     revision INTEGER NOT NULL DEFAULT 1 CHECK (revision >= 1),
-    answered_revision INTEGER,
     stale TEXT,
     digest TEXT NOT NULL,
     title TEXT NOT NULL,
@@ -387,5 +384,5 @@ CREATE TABLE tombstones (
 
 
 def ddl() -> str:
-    """The whole schema of version ``SCHEMA_VERSION``."""
+    """The whole schema, as ``opening.KNOWN_VERSION`` has it."""
     return CORE_DDL + ALERTS_DDL + SEARCH_DDL

@@ -79,7 +79,7 @@ class SqliteStore:
         """What survives a session."""
         from store.memory import Memory
 
-        return Memory(self.db, self.events)
+        return Memory(self.db)
 
     @cached_property
     def sources(self) -> Sources:

@@ -1,7 +1,9 @@
-"""The two state machines, as tables. The schema repeats them as CHECKs; every write names its row in them.
+"""The state machines, as tables. The schema repeats the states as CHECKs; the store's tests let no move pass that is
+not in ``NODE_MOVES``.
 
-    item:  open → done | aborted;  done → open (reopened: a new generation)
+    item:  open → done | aborted;  done, aborted → open (``retry``: a new generation)
     node:  see NODE_MOVES
+    flag:  waiting ⇄ parked → resolved | withdrawn
 
 An item also has a *shown* state, computed from its nodes, never stored: queued, running, waiting, parked,
 stalled, stuck, paused while it is open; done or aborted after.
@@ -11,10 +13,7 @@ from __future__ import annotations
 
 ITEM_STATES = ("open", "done", "aborted")
 SHOWN_STATES = ("queued", "running", "waiting", "parked", "stalled", "stuck", "paused", "done", "aborted")
-
-NODE_KINDS = ("decide", "action", "human", "check")
 NODE_STATES = ("pending", "running", "blocked", "succeeded", "failed", "void", "abandoned")
-NODE_FINAL = frozenset({"succeeded", "abandoned"})
 
 # (from, to) → what makes the move
 NODE_MOVES: dict[tuple[str, str], str] = {
@@ -39,14 +38,3 @@ NODE_MOVES: dict[tuple[str, str], str] = {
 }
 
 FLAG_STATES = ("waiting", "parked", "resolved", "withdrawn")
-FLAG_KINDS = ("direction", "confirm", "exception", "acceptance")
-
-
-def may_move(before: str, after: str) -> bool:
-    """Whether a node may go from one state to the other."""
-    return (before, after) in NODE_MOVES
-
-
-def sources_of(after: str) -> tuple[str, ...]:
-    """The states a node may come from to reach ``after``, for a guarded UPDATE."""
-    return tuple(before for before, to in NODE_MOVES if to == after)

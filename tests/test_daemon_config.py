@@ -14,6 +14,7 @@ from daemon.cli import light
 from daemon.sections import HttpSettings, QueueSettings
 from daemon.toml_lines import key_lines
 from notify.config import NotifySettings, Service
+from sessions import plan
 from sessions.config import DECIDERS, ConstraintRule, DaemonLimits
 from store.errors import ConfigProblem
 from triggers.config import TRIGGERS, TickItem
@@ -87,17 +88,6 @@ def test_a_constraint_is_a_text_or_a_text_with_its_kind(tmp_path):
     first, second = config.load(written(tmp_path, GOOD)).queues["questions"].constraints
     assert (first.text, first.kind) == ("Quote.", "scope")
     assert (second.text, second.kind) == ("Never mail.", "prohibition")
-
-
-def test_a_configuration_travels_as_json_and_reads_back_equal(tmp_path):
-    text = GOOD.replace("[queues", 'state_dir = "s"\n[daemon]\ngrace = "1h30m"\nlease = "1500ms"\n[queues', 1)
-    text += '[deciders.other]\nkind = "command"\nargv = ["sh", "-c", "true"]\n'
-    text += '[triggers.tick]\nkind = "timer"\nevery = "90s"\nqueues = ["questions"]\nitem = { body = "b" }\n'
-    loaded = config.load(written(tmp_path, text))
-    again = config.Config.from_json(loaded.to_json())
-    assert again == loaded
-    assert again.daemon.lease == 1.5
-    assert again.to_json() == loaded.to_json()
 
 
 def test_a_configuration_cannot_be_changed_after_it_was_read(tmp_path):
@@ -361,15 +351,20 @@ def test_no_queue_is_told(tmp_path):
     ]
 
 
-def test_a_changed_file_is_seen_by_its_bytes(tmp_path):
-    file = written(tmp_path, GOOD)
-    loaded = config.load(file)
-    file.touch()
-    assert not config.changed_on_disk(loaded)
-    file.write_text(GOOD + "# more\n")
-    assert config.changed_on_disk(loaded)
-    file.unlink()
-    assert config.changed_on_disk(loaded)
+def test_what_a_worker_is_told_travels_as_json_and_reads_back_equal(tmp_path):
+    text = GOOD.replace("[queues", 'state_dir = "s"\n[daemon]\ngrace = "1h30m"\nlease = "1500ms"\n[queues', 1)
+    text += '[deciders.other]\nkind = "command"\nargv = ["sh", "-c", "true"]\n'
+    loaded = config.load(written(tmp_path, text))
+    told = plan.Plan(
+        state_dir=loaded.state_dir,
+        folder=loaded.folder,
+        limits=loaded.daemon,
+        queues={name: plan.policy_of(queue) for name, queue in loaded.queues.items()},
+        deciders=loaded.deciders,
+    )
+    again = plan.plan_of(json.loads(json.dumps(plan.job(told))))
+    assert again == told
+    assert again.limits.lease == 1.5
 
 
 def test_the_search_order_is_option_variable_here_system(tmp_path, monkeypatch):

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from daemon import folders, packages
-from store.errors import ConfigProblem
 
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
@@ -55,13 +54,11 @@ def test_a_dangling_link_is_told(tmp_path):
 
 @needs_root
 def test_a_folder_without_rights_is_told_with_owner_mode_and_user(open_folder):
-    """FIELD 10; the state folder's words for exit 78."""
+    """FIELD 10"""
     problem = as_nobody(lambda: folders.trial(open_folder))
     assert problem == (
         f"{open_folder}: cannot create a file: Permission denied (owner root, drwxr-xr-x; you are nobody)"
     )
-    with pytest.raises(ConfigProblem, match="The state folder cannot be used"):
-        as_nobody(lambda: folders.require_state_dir(open_folder / "state"))
 
 
 @needs_root

@@ -15,6 +15,7 @@ from notify_world import World
 from daemon.cli.main import main
 from notify.policy import Channel, Policy
 from notify.sender import Outcome
+from notify.services import look_at
 
 
 @pytest.fixture
@@ -149,11 +150,8 @@ print([name for name in heavy if name in sys.modules])
     assert out.splitlines()[-1] == b"[]"
 
 
-def test_services_are_counted_per_tag_as_apprise_really_loads_them(tmp_path, config):
-    from notify.config import NotifySettings
-    from notify.services import count_per_tag
-
+def test_services_count_as_apprise_really_loads_them(tmp_path, config):
     (tmp_path / "broken").write_text("nosuch://x", encoding="utf-8")
-    services = [{"url_file": "pager"}, {"url_file": "broken"}, {"url_file": "nowhere", "tags": ["page"]}]
-    settings = NotifySettings.model_validate({"services": services}, context={"folder": tmp_path})
-    assert count_per_tag(settings) == {"page": 1, "ticket": 1}
+    names = ("pager", "broken", "nowhere")
+    states = look_at(Policy(tuple(Channel(str(tmp_path / name), ("page",)) for name in names)))
+    assert [one.loads for one in states] == [True, False, False]

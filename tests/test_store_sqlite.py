@@ -10,6 +10,7 @@ from store_conformance import CAPS, NOW, StoreConformance, answered, claim, hand
 from stores import new_state
 
 from store.sqlite import open_store
+from store.states import FLAG_STATES, ITEM_STATES, NODE_MOVES, NODE_STATES
 
 
 @pytest.fixture
@@ -20,6 +21,7 @@ def folder(tmp_path):
 @pytest.fixture
 def store(folder):
     opened = open_store(folder)
+    only_known_moves(opened)
     yield opened
     opened.close()
 
@@ -27,12 +29,37 @@ def store(folder):
 @pytest.fixture
 def other(folder):
     opened = open_store(folder)
+    only_known_moves(opened)
     yield opened
     opened.close()
 
 
+def only_known_moves(store):
+    """Let no node of this connection make a move that the table of moves does not have."""
+    known = ", ".join(f"'{before}>{after}'" for before, after in NODE_MOVES)
+    store.db.connection().execute(
+        "CREATE TEMP TRIGGER known_moves BEFORE UPDATE OF state ON main.nodes WHEN OLD.state <> NEW.state "
+        f"AND OLD.state || '>' || NEW.state NOT IN ({known}) "
+        "BEGIN SELECT RAISE(ABORT, 'a move that is not in NODE_MOVES'); END"
+    )
+
+
 class TestSqliteStore(StoreConformance):
     """Every sentence of the suite."""
+
+
+@pytest.mark.parametrize(
+    ("table", "states"), [("items", ITEM_STATES), ("nodes", NODE_STATES), ("flags", FLAG_STATES)]
+)
+def test_the_schema_repeats_the_states_of_each_machine(store, table, states):
+    sql = (
+        store.db.connection().execute("SELECT sql FROM sqlite_schema WHERE name = ?", (table,)).fetchone()[0]
+    )
+    assert f"(state IN ({', '.join(map(repr, states))}))" in sql
+
+
+def test_every_move_is_between_states_that_there_are():
+    assert {state for move in NODE_MOVES for state in move} <= set(NODE_STATES)
 
 
 def test_a_plain_session_is_two_commits(store):

@@ -220,7 +220,7 @@ class _Scan:
             for one, taken in self._hand_in(good):
                 archived = bench.archive(one.claimed, taken, stamp=_stamp(self.now))
                 self.watched_late |= late.watch(self.memory, one, archived, now=self.now)
-                self.taken.append(TakenFile(one.claimed.file, taken, archived))
+                self.taken.append(TakenFile(one.claimed.file, taken))
                 self.memory.seen.pop(one.claimed.file, None)
             self._refuse(bench, bad)
         finally:

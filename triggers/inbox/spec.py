@@ -52,11 +52,10 @@ class InboxStore(Protocol):
 
 
 class TakenFile(NamedTuple):
-    """A file that is in the store now, and where it lies in the archive (None: it is still in ``.work``)."""
+    """A file that is in the store now."""
 
     file: str
     taken: Taken
-    archived: Path | None
 
 
 class RefusedFile(NamedTuple):

@@ -25,23 +25,21 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class WatchLimit(OSError):
-    """The kernel gives no more watches to this user; ``sysctl`` names the setting that limits them."""
+    """The kernel gives no more watches to this user; the words name the setting that limits them."""
 
     def __init__(self, code: int, sysctl: str) -> None:
         super().__init__(code, f"the kernel's limit {sysctl} is reached{_value(sysctl)}")
-        self.sysctl = sysctl
 
 
 class Event(NamedTuple):
     """Something happened to ``name`` in a watched folder; an empty name means the folder itself.
 
-    ``moved_in``: a file was renamed into place, so it is whole. ``is_folder``: it is a folder.
+    ``moved_in``: a file was renamed into place, so it is whole.
     """
 
     folder: Path
     name: str
     moved_in: bool
-    is_folder: bool
 
 
 class _Watched(NamedTuple):
@@ -115,10 +113,9 @@ class Watch:
             return
         if mask & (_IGNORED | _UNMOUNT):
             self._watched.pop(number, None)
-        is_folder = bool(mask & _ISDIR)
-        moved_in = bool(mask & _MOVED_TO) and not is_folder
+        moved_in = bool(mask & _MOVED_TO) and not mask & _ISDIR
         if name or mask & (_DELETE_SELF | _MOVE_SELF | _UNMOUNT | _IGNORED):
-            self._told(Event(watched.folder, name, moved_in=moved_in, is_folder=is_folder))
+            self._told(Event(watched.folder, name, moved_in=moved_in))
 
 
 def _identify(folder: Path) -> _Watched | None:
