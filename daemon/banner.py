@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import glob
-import os
 from collections.abc import Iterator
 
 from daemon.cli import cells, screen
@@ -11,6 +9,7 @@ from daemon.cli.version import VERSION
 from daemon.config import Config
 from daemon.sections import QueueSettings
 from daemon.terminal import path_words
+from memory import globs
 from store.opening import KNOWN_VERSION
 from store.sqlite import SqliteStore
 from store.text import shown
@@ -47,10 +46,5 @@ def _queue_words(queue: QueueSettings, config: Config) -> str:
     inbox = f"inbox {path_words(queue.inbox)}" if queue.inbox is not None else "no inbox"
     parts = [inbox, f"decider {config.deciders[queue.decider].kind}"]
     if queue.sources:
-        parts.append(screen.count(len(_files(queue)), "source"))
+        parts.append(screen.count(globs.count(queue.sources), "source"))
     return "   ".join(parts)
-
-
-def _files(queue: QueueSettings) -> set[str]:
-    found = {file for pattern in queue.sources for file in glob.iglob(pattern, recursive=True)}
-    return {file for file in found if os.path.isfile(file)}

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import shutil
 import stat
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 from daemon.config_words import did_you_mean
 from daemon.sections import QueueSettings
 from daemon.toml_lines import KeyPath
+from memory import globs
 from sessions.config import CommandDecider, ExtractiveDecider
 from store.settings import Section
 from triggers.config import FilesTrigger, TimerTrigger
@@ -60,7 +60,7 @@ def doubtful(parts: Parts) -> Iterator[Finding]:
         if isinstance(parts.deciders.get(queue.decider), ExtractiveDecider) and not queue.sources:
             yield ("queues", name), "no sources, so every item will be flagged: extractive quotes sources"
         for index, pattern in enumerate(queue.sources):
-            if next(glob.iglob(pattern, recursive=True), None) is None:
+            if globs.find([pattern]).empty:
                 yield ("queues", name, "sources", index), "matches no file"
 
 

@@ -45,7 +45,7 @@ def open_up(file: Path, *, warn: Callable[[str], None], clock: Callable[[], floa
     platform.require_linux()
     try:
         config = configuration.load(file)
-        check_folder(config.state_dir)
+        opening.check_folder(config.state_dir)
     except ConfigProblem as refusal:
         _page(refusal, _salvaged_scene(file), warn, clock())
         raise
@@ -86,16 +86,6 @@ def _tell_of_losses(store: SqliteStore, told: list[str], *, now: float) -> None:
         store.alerts.raise_problem(LOSSES, queue=None, kind="lost", detail=lost, now=now)
     else:
         store.alerts.clear_problem(LOSSES)
-
-
-def check_folder(state_dir: Path) -> None:
-    """The state folder is there and this user may write in it; else ConfigProblem with path, owner, user."""
-    try:
-        state_dir.mkdir(parents=True, exist_ok=True, mode=0o770)
-        with tempfile.TemporaryFile(dir=state_dir):
-            pass
-    except OSError as error:
-        raise opening.unwritable(state_dir, error) from error
 
 
 def scene_of(config: Config) -> Scene:

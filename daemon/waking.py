@@ -46,14 +46,7 @@ class Waking:
         self._config = config
         if self._bell is None:
             self._bell = BellWatch(config.state_dir, self._rung, self._said)
-        self._running = build.triggers(
-            config.queues,
-            config.triggers,
-            caps=config.caps(),
-            store=self._store,
-            executor=self._executor,
-            said=self._said,
-        )
+        self._running = self._made(config)
         for trigger in self._running:
             await trigger.start(self._woken, partial(self._hand_in, config))
         self._guard = asyncio.get_running_loop().create_task(self._watch())
@@ -113,7 +106,14 @@ class Waking:
         if config is None:
             return
         await trigger.stop()
-        fresh = build.triggers(
+        self._running.remove(trigger)
+        for one in self._made(config):
+            if one.name == trigger.name:
+                await one.start(self._woken, partial(self._hand_in, config))
+                self._running.append(one)
+
+    def _made(self, config: Config) -> list[Trigger]:
+        return build.triggers(
             config.queues,
             config.triggers,
             caps=config.caps(),
@@ -121,8 +121,3 @@ class Waking:
             executor=self._executor,
             said=self._said,
         )
-        self._running.remove(trigger)
-        for one in fresh:
-            if one.name == trigger.name:
-                await one.start(self._woken, partial(self._hand_in, config))
-                self._running.append(one)

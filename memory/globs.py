@@ -65,6 +65,11 @@ def find(patterns: Iterable[str]) -> Listing:
     return Listing(_ordered(found), tuple(empty), tuple(walk.unlisted.items()), too_many=False)
 
 
+def count(patterns: Iterable[str]) -> int:
+    """How many files there are to read."""
+    return sum(not one.why_not for one in find(patterns).files)
+
+
 @lru_cache(maxsize=256)
 def fixed_folder(pattern: str) -> tuple[str, tuple[str, ...]]:
     """The folder before the first wildcard, and the parts after it."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from store.errors import AlreadyResolved
+from store.text import parsed
 
 ALL = 0
 
@@ -34,11 +35,7 @@ class Answer(NamedTuple):
 
 def given(text: str | None) -> list[dict[str, Any]]:
     """The answers kept with a human node; none where that is not readable."""
-    try:
-        found = json.loads(text or "[]")
-    except ValueError:
-        return []
-    return found if isinstance(found, list) else []
+    return parsed(text, [])
 
 
 def open_questions(questions: Sequence[Any], answers: Sequence[Mapping[str, Any]]) -> list[int]:
@@ -65,7 +62,7 @@ def keep(conn: sqlite3.Connection, flag: sqlite3.Row, answer: Answer, now: float
     )
     if answer.final or answer.does:
         return []
-    return open_questions(_parsed(flag["questions"]), kept)
+    return open_questions(parsed(flag["questions"], []), kept)
 
 
 def whole(conn: sqlite3.Connection, flag: sqlite3.Row, last: Answer) -> dict[str, Any]:
@@ -89,11 +86,3 @@ def each(answer: Mapping[str, Any], questions: Sequence[Mapping[str, Any]]) -> l
         rest = [q["question"] for place, q in enumerate(questions, 1) if place not in named]
         found.append((questions[number - 1]["question"] if number else " / ".join(rest), one))
     return found
-
-
-def _parsed(text: str) -> list[Any]:
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return []
-    return found if isinstance(found, list) else []

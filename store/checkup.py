@@ -7,7 +7,6 @@ moment gives none, since each question is one statement in one snapshot.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from store import owners
@@ -86,15 +85,6 @@ def ended_leases(db: Database, *, now: float) -> list[Held]:
         ).fetchall()
     held = [Held(row[0], row[1], owners.verdict(row[2]) == "dead", row[3]) for row in rows]
     return [one for one in held if one.dead or one.expires_at <= now]
-
-
-def orphaned_queues(db: Database, configured: Sequence[str]) -> list[tuple[str, int]]:
-    """Queues with open items that are not configured: no session takes those. (queue, how many)."""
-    with db.read() as conn:
-        rows = conn.execute(
-            "SELECT queue, count(*) FROM items WHERE state = 'open' GROUP BY queue"
-        ).fetchall()
-    return [(row[0], row[1]) for row in rows if row[0] not in configured]
 
 
 def paused_items(db: Database) -> tuple[int, list[str]]:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from store.asking import Ask, ask_person
-from store.database import Database
+from store.database import Database, marks
 from store.errors import CheckpointConflict
 from store.events import Events
 from store.keys import spread
@@ -100,15 +100,14 @@ class Claims:
                     break
             woken, due_at = 0, None
             if open_queues and count < limit:
-                marks = ", ".join("?" * len(open_queues))
                 woken = conn.execute(
                     f"SELECT count(*) FROM (SELECT 1 FROM nodes WHERE {_ASLEEP} AND not_before_at <= ? "
-                    f"AND queue IN ({marks}) LIMIT ?)",
+                    f"AND queue IN ({marks(open_queues)}) LIMIT ?)",
                     (now, *open_queues, limit - count),
                 ).fetchone()[0]
                 due_at = conn.execute(
                     f"SELECT not_before_at FROM nodes WHERE {_ASLEEP} AND not_before_at > ? "
-                    f"AND queue IN ({marks}) ORDER BY not_before_at LIMIT 1",
+                    f"AND queue IN ({marks(open_queues)}) ORDER BY not_before_at LIMIT 1",
                     (now, *open_queues),
                 ).fetchone()
             lease = conn.execute("SELECT min(expires_at) FROM leases").fetchone()[0]
@@ -234,10 +233,10 @@ class Claims:
 
     def overtaken(self, session_ids: Sequence[int]) -> set[int]:
         """Those of these sessions that lost their node (aborted, revised, stopped): whatever they do is for nothing."""
-        marks = ", ".join("?" * len(session_ids))
         with self._db.read() as conn:
             rows = conn.execute(
-                f"SELECT id FROM sessions WHERE id IN ({marks}) AND outcome = 'conflict'", tuple(session_ids)
+                f"SELECT id FROM sessions WHERE id IN ({marks(session_ids)}) AND outcome = 'conflict'",
+                tuple(session_ids),
             ).fetchall()
         return {row[0] for row in rows}
 

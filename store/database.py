@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -179,6 +179,11 @@ def identity(path: Path) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return status.st_dev, status.st_ino
+
+
+def marks(values: Collection[object]) -> str:
+    """A question mark for each value to be bound, with commas between."""
+    return ", ".join("?" * len(values))
 
 
 def _text(data: bytes) -> str:

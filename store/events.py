@@ -1,7 +1,11 @@
 """The decision log: append-only rows for people and audits. Recovery never reads them.
 
-Kinds in use: intake, revision, duplicate, claim, decision, crash, release, conflict, failed, flag, resolve, abort,
-pause, resume, retry, rejected, inbox, store, clock, notice.
+    handed in    intake, duplicate, revision; rejected (a file refused), inbox (its folder is gone, or back)
+    sessions     decision; without one: failed, flagged (failed too often), denied; crash, release
+    people       resolve, pause, resume, retry, abort, ack
+    the rest     sources (read anew, or not to be read), notice (a message to a service), store, clock
+
+A claim writes none: its session's row tells of it.
 """
 
 from __future__ import annotations

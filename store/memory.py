@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from store.checkpoints import Outcome
 from store.claims import Claim
-from store.database import Database
+from store.database import Database, marks
 from store.search import add_doc, fold_if_due
 
 
@@ -124,7 +124,7 @@ class Memory:
             rows = {
                 row["id"]: row
                 for row in conn.execute(
-                    f"SELECT * FROM episodes WHERE superseded_by IS NULL AND id IN ({_marks(ids)})",
+                    f"SELECT * FROM episodes WHERE superseded_by IS NULL AND id IN ({marks(ids)})",
                     tuple(ids),
                 )
             }
@@ -250,7 +250,3 @@ def _episode(row: sqlite3.Row) -> EpisodeRow:
         row["id"], row["item_id"], row["text"], tuple(json.loads(row["evidence"])), bool(row["failed"]), row["source"],
         row["trust"], row["stale"], row["observed_at"],
     )  # fmt: skip
-
-
-def _marks(values: Sequence[object]) -> str:
-    return ", ".join("?" * len(values))

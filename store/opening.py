@@ -40,7 +40,12 @@ def prepare(state_dir: Path, *, allow_network: bool = False) -> list[str]:
 
     Raises StoreRefused, ConfigProblem (a network file system, a folder that cannot be written), StoreBusy.
     """
-    _check_folder(state_dir, allow_network=allow_network)
+    check_folder(state_dir)
+    if not allow_network and mounts.mount_of(state_dir).foreign:
+        raise ConfigProblem(
+            f"{state_dir} is on a {mounts.mount_of(state_dir).kind} file system; the store needs a local disk. "
+            "Point state_dir to one, or set [daemon] allow_network_store = true (slower, and one machine only)"
+        )
     gate = WriteGate(state_dir / "store.lock")
     try:
         with gate.held(10.0) as fd:
@@ -150,19 +155,16 @@ def _looked_at(path: Path, sequence: int, *, clean: bool, had_wal: bool, told: l
     return version
 
 
-def _check_folder(state_dir: Path, *, allow_network: bool) -> None:
+def check_folder(state_dir: Path) -> None:
+    """The state folder is there and this user may write in it; else ConfigProblem with path, owner, user."""
+    import tempfile
+
     try:
         state_dir.mkdir(parents=True, exist_ok=True, mode=0o770)
-        fd = os.open(state_dir, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC)
-        os.close(fd)
+        with tempfile.TemporaryFile(dir=state_dir):
+            pass
     except OSError as error:
-        if error.errno not in (21, 95):  # EISDIR, EOPNOTSUPP: no O_TMPFILE here; the lock file will tell
-            raise unwritable(state_dir, error) from error
-    if not allow_network and mounts.mount_of(state_dir).foreign:
-        raise ConfigProblem(
-            f"{state_dir} is on a {mounts.mount_of(state_dir).kind} file system; the store needs a local disk. "
-            "Point state_dir to one, or set [daemon] allow_network_store = true (slower, and one machine only)"
-        )
+        raise unwritable(state_dir, error) from error
 
 
 def unwritable(folder: Path, error: OSError) -> ConfigProblem:

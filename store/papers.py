@@ -10,12 +10,12 @@ still ``due`` at start is looked at again. A written file that is gone or edited
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from store.database import Database
+from store.database import Database, marks
+from store.text import parsed
 
 
 class Paper(NamedTuple):
@@ -95,38 +95,21 @@ class Papers:
 def _paper(conn: sqlite3.Connection, row: sqlite3.Row) -> Paper:
     """A row that cannot be read makes a poor paper, not a daemon that stops."""
     item = dict(conn.execute("SELECT * FROM items WHERE id = ?", (row["item_id"],)).fetchone())
-    item["result"] = _object(item["result"], {"text": "(the recorded answer cannot be read)"})
+    if item["result"] is not None:
+        item["result"] = parsed(item["result"], {"text": "(the recorded answer cannot be read)"})
     flag = None
     if row["kind"] == "waiting":
         flag = dict(conn.execute("SELECT * FROM flags WHERE id = ?", (row["about"],)).fetchone())
-        flag["questions"] = _questions(flag["questions"])
+        flag["questions"] = parsed(flag["questions"], []) or [{"question": "(the question cannot be read)"}]
     refs = (item["result"] or {}).get("citations", [])
     item["cited"] = [
         dict(one)
         for one in conn.execute(
             "SELECT p.ref, p.text, p.heading, s.path FROM passages p JOIN sources s ON s.id = p.source_id "
-            f"WHERE p.queue = ? AND p.gone_at IS NULL AND p.ref IN ({', '.join('?' * len(refs))})",
+            f"WHERE p.queue = ? AND p.gone_at IS NULL AND p.ref IN ({marks(refs)})",
             (item["queue"], *refs),
         )
     ]
     return Paper(
         row["item_id"], row["kind"], row["about"], row["state"], row["path"], row["digest"], item, flag
     )
-
-
-def _object(text: str | None, otherwise: dict[str, Any]) -> dict[str, Any] | None:
-    if text is None:
-        return None
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return otherwise
-    return found if isinstance(found, dict) else otherwise
-
-
-def _questions(text: str) -> list[dict[str, Any]]:
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = []
-    return found or [{"question": "(the question cannot be read)"}]

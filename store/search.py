@@ -22,6 +22,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
+from store.database import marks
+
 Kind = Literal["episode", "passage"]
 
 TAIL_DOCS: Final = 64
@@ -115,14 +117,14 @@ class SearchView:
         self._conn = conn
         rows = conn.execute(
             "SELECT id, kind, failed, docs, length FROM search_scopes"
-            f" WHERE queue = ? AND kind IN ({_marks(kinds)})",
+            f" WHERE queue = ? AND kind IN ({marks(kinds)})",
             (queue, *kinds),
         ).fetchall()
         self._scopes: dict[int, tuple[Kind, bool]] = {row[0]: (row[1], bool(row[2])) for row in rows}
         self._indexed = {row[0]: row[3] for row in rows}
         waiting = conn.execute(
             "SELECT id, scope, ref, observed_at, length, tokens, pending FROM search_docs"
-            f" WHERE pending <> 0 AND scope IN ({_marks(rows)})",
+            f" WHERE pending <> 0 AND scope IN ({marks(rows)})",
             tuple(self._scopes),
         ).fetchall()
         self.tail = [self._doc(row) for row in waiting if row[6] > 0]
@@ -138,7 +140,7 @@ class SearchView:
         for scope in self._scopes:
             for start in range(0, len(names), _VARIABLES):
                 some = names[start : start + _VARIABLES]
-                sql = f"SELECT term, docs FROM search_terms WHERE scope = ? AND term IN ({_marks(some)})"
+                sql = f"SELECT term, docs FROM search_terms WHERE scope = ? AND term IN ({marks(some)})"
                 for term, docs in self._conn.execute(sql, (scope, *some)):
                     found[term] += docs
         for doc in self.tail:
@@ -213,7 +215,7 @@ def drop_doc(conn: sqlite3.Connection, *, queue: str, kind: Kind, ref: int) -> b
         row[0]
         for row in conn.execute("SELECT id FROM search_scopes WHERE queue = ? AND kind = ?", (queue, kind))
     ]
-    where = f"pending >= 0 AND scope IN ({_marks(scopes)}) AND ref = ?"  # as its index says
+    where = f"pending >= 0 AND scope IN ({marks(scopes)}) AND ref = ?"  # as its index says
     unsettled = conn.execute(
         f"DELETE FROM search_docs WHERE {where} AND pending = 1", (*scopes, ref)
     ).rowcount
@@ -287,7 +289,3 @@ def _scope(conn: sqlite3.Connection, queue: str, kind: Kind, *, failed: bool) ->
 def _match(scope: int, terms: Iterable[str]) -> str:
     """A full-text query made of our own tokens alone: each quoted, any of them may match."""
     return " OR ".join(f'"{scope}_{term}"' for term in terms)
-
-
-def _marks(values: Collection[object]) -> str:
-    return ", ".join("?" * len(values))

@@ -13,7 +13,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from store.database import Database
+from store.database import Database, marks
 from store.events import Events
 from store.search import add_doc, drop_doc, fold_if_due
 
@@ -125,7 +125,7 @@ class Sources:
                 row["id"]: PassageRow(*row)
                 for row in conn.execute(
                     "SELECT p.id, p.source_id, p.ref, s.path, p.heading, p.text, p.digest FROM passages p "
-                    f"JOIN sources s ON s.id = p.source_id WHERE p.gone_at IS NULL AND p.id IN ({_marks(ids)})",
+                    f"JOIN sources s ON s.id = p.source_id WHERE p.gone_at IS NULL AND p.id IN ({marks(ids)})",
                     tuple(ids),
                 )
             }
@@ -205,7 +205,3 @@ def _mark_one(conn: sqlite3.Connection, item_id: str, node_id: str, stale: str, 
         (stale, node_id),
     )
     conn.execute("UPDATE episodes SET stale = ? WHERE node_id = ? AND stale IS NULL", (stale, node_id))
-
-
-def _marks(values: Sequence[object]) -> str:
-    return ", ".join("?" * len(values))

@@ -1,8 +1,12 @@
-"""Text from outside, made safe to show. Stored text is never changed; only what goes to a terminal is."""
+"""Text from outside, made safe to show and to read. Stored text is never changed; only what goes to a terminal is."""
 
 from __future__ import annotations
 
+import json
 import unicodedata
+from typing import Any, TypeVar
+
+T = TypeVar("T", list[Any], dict[str, Any])
 
 _RISKY = frozenset({"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"})
 
@@ -31,6 +35,17 @@ def first_line(text: str, limit: int = 120) -> str:
         if stripped:
             return stripped if len(stripped) <= limit else stripped[: limit - 1] + "…"
     return ""
+
+
+def parsed(text: str | None, otherwise: T) -> T:
+    """JSON of one row, or ``otherwise`` where there is none, it does not parse, or it is of another type."""
+    if not isinstance(text, str):
+        return otherwise
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return otherwise
+    return found if isinstance(found, type(otherwise)) else otherwise
 
 
 def _plain(char: str) -> bool:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from typing import Any, TypeVar
+from typing import Any
 
 from store.answers import given, open_questions
-
-T = TypeVar("T", list[Any], dict[str, Any])
+from store.text import parsed
 
 STEP_FIELDS = ("name", "decided_by", "what", "ms")
 
@@ -100,17 +98,6 @@ def item_rules(text: str) -> list[dict[str, Any]]:
 def text_of(value: object) -> str:
     """A column that should hold text, as text: a hand-edited row must not keep the others from being shown."""
     return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
-
-
-def parsed(text: str | None, otherwise: T) -> T:
-    """JSON of one row, or ``otherwise`` where there is none, it does not parse, or it is of another type."""
-    if not isinstance(text, str):
-        return otherwise
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return otherwise
-    return found if isinstance(found, type(otherwise)) else otherwise
 
 
 def _result(text: str | None) -> dict[str, Any] | None:

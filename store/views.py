@@ -19,14 +19,13 @@ from store import counting
 from store.counting import COUNTED, SHOWN, SPECIAL_IDS, empty_counts
 from store.database import Database
 from store.errors import NotFound
-from store.text import shown
+from store.text import parsed, shown
 from store.view_rows import (
     conclusion_dict,
     event_dict,
     flag_dict,
     item_dict,
     item_rules,
-    parsed,
     session_dict,
     text_of,
 )

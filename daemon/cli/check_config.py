@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ from daemon.cli import light, screen
 from daemon.config import Config, lines_of, read
 from daemon.config_words import Problem, key_text, masked, report
 from daemon.toml_lines import KeyPath, line_of
+from memory import globs
 from store.errors import ConfigProblem
 from triggers.config import TimerTrigger
 from triggers.ticks import next_times
@@ -86,7 +86,7 @@ def _meaning(config: Config, services: Mapping[str, int], now: float) -> dict[st
                 "outbox": None if queue.outbox is None else str(queue.outbox),
                 "decider": queue.decider,
                 "kind": config.deciders[queue.decider].kind,
-                "sources": len(_source_files(queue.sources)),
+                "sources": globs.count(queue.sources),
             }
             for name, queue in config.queues.items()
         },
@@ -97,13 +97,6 @@ def _meaning(config: Config, services: Mapping[str, int], now: float) -> dict[st
         },
         "services": services,
     }
-
-
-def _source_files(patterns: tuple[str, ...]) -> set[str]:
-    import glob
-
-    found = {file for pattern in patterns for file in glob.glob(pattern, recursive=True)}
-    return {file for file in found if os.path.isfile(file)}
 
 
 def _services(config: Config) -> tuple[dict[str, int], list[tuple[KeyPath, str]]]:

@@ -114,7 +114,9 @@ def _held(store: SqliteStore, places: light.Places, queues: list[str]) -> Iterat
     if count:
         more = ", …" if count > len(first) else ""
         yield Finding("look", "paused", f"{screen.count(count, 'item')}: {', '.join(first)}{more}")
-    for queue, left in checkup.orphaned_queues(store.db, list(places.queues)):
+    for queue, left in store.views.open_by_queue().items():
+        if queue in places.queues:
+            continue
         words = f"queue {shown(queue)} is not in the configuration; nothing takes its {screen.count(left, 'open item')}"
         yield Finding("bad", "waits", words)
 
