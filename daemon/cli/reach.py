@@ -9,6 +9,7 @@ import argparse
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daemon.cli import light, screen
@@ -41,6 +42,7 @@ def writing(args: argparse.Namespace, *, create: bool = False) -> Iterator[tuple
     from store.sqlite import open_for_command
 
     places = light.places(args.config)
+    _arm_crash_point(places.state_dir)
     store = open_for_command(places.state_dir, create=create)
     if store is None:
         raise NotFound(f"there is nothing yet: no store in {shown(str(places.state_dir))}")
@@ -48,6 +50,16 @@ def writing(args: argparse.Namespace, *, create: bool = False) -> Iterator[tuple
         yield places, store
     finally:
         store.close()
+
+
+def _arm_crash_point(state_dir: Path) -> None:
+    """For crash tests: whoever reaches the named place takes the daemon along, a command too."""
+    if "SHIFTWORK_CRASH_AT" in os.environ and "SHIFTWORK_DAEMON_PID" not in os.environ:
+        from daemon.lock import read_daemon
+
+        daemon = read_daemon(state_dir)
+        if daemon.running:
+            os.environ["SHIFTWORK_DAEMON_PID"] = str(daemon.pid)
 
 
 def utf8(text: str) -> str:
