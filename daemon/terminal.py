@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
+from daemon.cli import times
 from store.claims import Reclaimed
 from store.text import shown
 
@@ -45,7 +46,7 @@ class Terminal:
         self._print(line, self._out or sys.stdout)
 
     def _time(self) -> str:
-        return time.strftime("%H:%M:%S", time.localtime(self._clock()))
+        return times.stamp(self._clock(), dated=False)
 
     @staticmethod
     def _print(line: str, stream: TextIO) -> None:

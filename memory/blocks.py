@@ -8,11 +8,11 @@ What is cut says that it was cut. Times are UTC. Pure; the same values give the 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
+from store import moments
 from store.intake import Constraint
 from store.loading import Loaded, PersonsAnswer
 from store.memory import ConstraintRow, EpisodeRow, NoteRow
@@ -98,7 +98,7 @@ def label(text: str, limit: int = 120) -> str:
 @lru_cache(maxsize=4096)  # the same notes are shown in one context after the other
 def iso(at: float) -> str:
     """``2026-03-01T12:00:00Z``."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
+    return moments.iso(at)
 
 
 def stale_of(stale: str | None) -> dict[str, Any] | None:

@@ -6,6 +6,7 @@ import time
 from typing import NamedTuple
 
 from notify.conditions import Cause, family
+from store import moments
 from store.alert_rows import Alert, Live, visible_id
 from store.text import shown
 
@@ -59,7 +60,7 @@ def summary_of(key: str, cause: Cause | None, *, now: float) -> str:
     queue = shown(cause.queue, 80)
     if cause.waiting is not None:
         flags = _count(cause.waiting.flags, "flag waits", "flags wait")
-        return f"{flags} in queue {queue}, the oldest for {age(now - cause.waiting.oldest_at)}"
+        return f"{flags} in queue {queue}, the oldest for {moments.age(now - cause.waiting.oldest_at)}"
     if cause.crashed:
         nodes = _count(len(cause.crashed), "node crashed", "nodes crashed")
         verb = "is" if len(cause.crashed) == 1 else "are"
@@ -75,10 +76,9 @@ def details_of(cause: Cause | None, *, now: float) -> list[str]:
     if cause is None or family(cause.condition.key) == "rejected":
         return []
     lines = [f"{node.item_id} node {node.node_id}, asked as {node.flag}" for node in cause.crashed]
-    lines += [
-        f"{shown(problem.detail, DETAIL_CHARS)} (since {moment(problem.since_at)}, {age(now - problem.since_at)})"
-        for problem in cause.problems
-    ]
+    for problem in cause.problems:
+        since = f"since {moment(problem.since_at)}, {moments.age(now - problem.since_at)}"
+        lines.append(f"{shown(problem.detail, DETAIL_CHARS)} ({since})")
     if len(lines) > NAMES_SHOWN:
         lines = [*lines[:NAMES_SHOWN], f"and {len(lines) - NAMES_SHOWN} more"]
     return lines
@@ -96,18 +96,6 @@ def commands_of(key: str, cause: Cause | None) -> list[tuple[str, str]]:
     if family(key) == "crash" and cause and cause.crashed:
         first.append(("Answer", f"shiftwork resolve {cause.crashed[0].flag} --option N"))
     return [*first, ("Quiet", f"shiftwork ack {shown(key)}")]
-
-
-def age(seconds: float) -> str:
-    """``40s``, ``12m``, ``3h 5m``, ``2d 4h``; never negative."""
-    whole = int(max(seconds, 0.0))
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m"
-    if whole < 86400:
-        return f"{whole // 3600}h {whole % 3600 // 60}m".removesuffix(" 0m")
-    return f"{whole // 86400}d {whole % 86400 // 3600}h".removesuffix(" 0h")
 
 
 def moment(at: float) -> str:

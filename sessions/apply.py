@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ from memory import episodes
 from memory.context import Context
 from sessions.decisions import Answer, Flag, Park
 from sessions.ladder import Checked
+from store import moments
 from store.asking import Ask
 from store.checkpoints import Lesson, Note, Outcome
 from store.claims import Claim, delay_after_failure
@@ -102,7 +102,7 @@ def too_large(claim: Claim, chars: int, cap: int) -> Outcome:
 
 def expired(claim: Claim, expired_at: float) -> Outcome:
     """A park whose end came and went while nothing could look at it: a person says whether it still matters."""
-    at = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(expired_at))
+    at = moments.utc_minute(expired_at)
     ask = _code_ask(
         claim,
         cause="expired",

@@ -9,13 +9,12 @@ commands so that they can be copied in any folder.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from store import files
+from store import files, moments
 from store.contract import Store
 from store.keys import bytes_digest
 from store.papers import Mark, Paper
@@ -213,7 +212,7 @@ def _answer(paper: Paper) -> str:
         lines.append("")
     lines += [
         "---",
-        f"{item['id']} · {_utc(item['finished_at'])}",
+        f"{item['id']} · {moments.utc_minute(item['finished_at'] or 0)}",
         _mark_line(paper),
     ]
     return "\n".join(lines) + "\n"
@@ -240,9 +239,9 @@ def _waiting(paper: Paper, command: tuple[str, str]) -> str:
         if question.get("options"):
             lines.append(f"    {before} resolve {flag['id']}{which} --option 1{after}")
         lines += [f'    {before} resolve {flag["id"]}{which} --answer "…"{after}', ""]
-    lines += ["---", f"{paper.item['id']} · {flag['id']} · asked {_utc(flag['asked_at'])}", _mark_line(paper)]
+    lines += [
+        "---",
+        f"{paper.item['id']} · {flag['id']} · asked {moments.utc_minute(flag['asked_at'])}",
+        _mark_line(paper),
+    ]
     return "\n".join(lines) + "\n"
-
-
-def _utc(at: float | None) -> str:
-    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(at or 0))

@@ -16,6 +16,7 @@ import pytest
 from daemon.cli import screen
 from daemon.cli.verbs import VERBS
 from daemon.platform import unfit
+from store import moments
 
 ROOT = Path(__file__).parent.parent
 HEAVY = ("pydantic", "dataclasses", "asyncio", "logging", "sqlite_utils", "httpx", "apprise", "numpy")
@@ -273,11 +274,11 @@ def test_it_runs_on_linux_from_5_13_on_and_says_so_elsewhere(platform, release, 
     ],
 )
 def test_ages_are_short(seconds, text):
-    assert screen.age(seconds) == text
+    assert moments.age(seconds) == text
 
 
 def test_times_for_programs_are_utc():
-    assert screen.utc(0.9) == "1970-01-01T00:00:00Z"
+    assert moments.iso(0.9) == "1970-01-01T00:00:00Z"
 
 
 def test_a_printed_command_can_be_copied(tmp_path, monkeypatch):

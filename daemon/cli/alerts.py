@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli import light, reach, screen
+from daemon.cli import light, reach, screen, times
+from store import moments
 
 if TYPE_CHECKING:
     from notify.conditions import Cause
@@ -40,7 +41,7 @@ def alerts(args: argparse.Namespace) -> int:
     rows = [_row(alert, facts, policy, now) for alert in _up(facts)]
     scene = Scene(policy.channels, places.file, places.state_dir)
     outside: list[dict[str, Any]] = [
-        {"alert": key, "id": number, "since_at": screen.utc(at), "age_s": max(0.0, now - at)}
+        {"alert": key, "id": number, "since_at": moments.iso(at), "age_s": max(0.0, now - at)}
         for key, at, number in standing(scene)
     ]
     firing = sum(row["state"] == "firing" for row in rows)
@@ -51,7 +52,7 @@ def alerts(args: argparse.Namespace) -> int:
     screen.out(f"{firing + len(outside)} firing" + (f" · {acked} acked" if acked else ""))
     for one in outside:
         screen.out(
-            f"{one['alert']}  page · told {screen.age(one['age_s'])} ago as {one['id']}, until it is good again"
+            f"{one['alert']}  page · told {moments.age(one['age_s'])} ago as {one['id']}, until it is good again"
         )
     for row in rows:
         for line in _lines(row, places.file):
@@ -89,7 +90,7 @@ def ack(args: argparse.Namespace) -> int:
         alert = store.alerts.ack(args.alert, by=reach.person(args.by), for_s=for_s, now=now)
     until_at = alert.acked_until_at or now
     screen.out(
-        f"{alert.key} is quiet until {screen.clock(until_at, now)} {screen.zone()}, by {shown(alert.acked_by or '')}"
+        f"{alert.key} is quiet until {times.moment(until_at, now)} {screen.zone()}, by {shown(alert.acked_by or '')}"
     )
     screen.note("It is told again when something new joins it, or when that time comes and it still fires.")
     return 0
@@ -169,15 +170,15 @@ def _row(alert: Alert, facts: Facts, policy: Policy, now: float) -> dict[str, An
         "alert": alert.key,
         "state": alert.state,
         "severity": alert.severity,
-        "since_at": screen.utc(alert.since_at or now),
+        "since_at": moments.iso(alert.since_at or now),
         "age_s": max(0.0, now - (alert.since_at or now)),
         "what": summary_of(alert.key, cause, now=now),
         "details": details_of(cause, now=now),
         "clearing": alert.false_at is not None,
         "acked_by": alert.acked_by if acked else None,
-        "acked_until_at": screen.utc(alert.acked_until_at) if acked and alert.acked_until_at else None,
+        "acked_until_at": moments.iso(alert.acked_until_at) if acked and alert.acked_until_at else None,
         "told": [
-            {"channel": line.channel, "id": visible_id(line.number), "at": screen.utc(line.last_at)}
+            {"channel": line.channel, "id": visible_id(line.number), "at": moments.iso(line.last_at)}
             for line in lines
             if line.episode == alert.episode
         ],
@@ -188,7 +189,7 @@ def _row(alert: Alert, facts: Facts, policy: Policy, now: float) -> dict[str, An
                 "what": live.kind,
                 "attempts": live.attempts,
                 "failure": live.failure or None,
-                "next_attempt_at": screen.utc(live.next_attempt_at),
+                "next_attempt_at": moments.iso(live.next_attempt_at),
             }
             for line in lines
             if (live := line.live) is not None
@@ -202,7 +203,7 @@ def _lines(row: Mapping[str, Any], config: Path) -> Iterator[str]:
 
     state = "clearing" if row["clearing"] else row["state"]
     yield ""
-    yield f"{row['alert']}  {row['severity']} · {state} for {screen.age(row['age_s'])}"
+    yield f"{row['alert']}  {row['severity']} · {state} for {moments.age(row['age_s'])}"
     yield f"  {row['what']}"
     yield from (f"  {line}" for line in row["details"])
     for told in row["told"]:

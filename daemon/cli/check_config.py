@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from daemon import folders, packages
-from daemon.cli import light, screen
+from daemon.cli import light, screen, times
 from daemon.config import Config, lines_of, read
 from daemon.config_words import Problem, key_text, masked, report
 from daemon.toml_lines import KeyPath, line_of
 from memory import globs
+from store import moments
 from store.errors import ConfigProblem
 from triggers.config import TimerTrigger
 from triggers.ticks import next_times
@@ -133,7 +134,7 @@ def _print_json(
         "errors": [problem._asdict() for problem in problems],
         "warnings": [problem._asdict() for problem in warnings],
         **meaning,
-        "timers": {name: [screen.utc(at) for at in times] for name, times in timers.items()},
+        "timers": {name: [moments.iso(at) for at in ticks] for name, ticks in timers.items()},
     }
     if shown_config is not None:
         document["config"] = json.loads(shown_config.to_json())
@@ -171,17 +172,13 @@ def _meaning_lines(file: Path, meaning: Mapping[str, Any], warnings: int) -> Ite
         )
         sources = screen.count(queue["sources"], "source")
         yield f"{name}  inbox {inbox}  outbox {outbox}  decider {decider}  {sources}"
-    for name, times in meaning["timers"].items():
-        yield f"timer {name}  next {', '.join(_when(at) for at in times)} {screen.zone()}"
+    for name, ticks in meaning["timers"].items():
+        yield f"timer {name}  next {', '.join(times.stamp(at, dated=True) for at in ticks)} {screen.zone()}"
     services = meaning["services"]
     if services:
         yield f"services  {', '.join(f'{tag} {number}' for tag, number in sorted(services.items()))}"
     else:
         yield "services  none: nobody is paged"
-
-
-def _when(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
 def toml_lines(values: Mapping[str, Any]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from daemon.cli import light, screen, times
 from daemon.cli.doctor import Finding
 from daemon.cli.running_info import Running, running_info
-from store import checkup
+from store import checkup, moments
 from store.sqlite import SqliteStore
 from store.text import shown
 
@@ -38,7 +38,7 @@ def findings(store: SqliteStore, places: light.Places, now: float) -> Iterator[F
     for alert in status["alerts"]:
         see = screen.command("alerts", config=places.file)
         yield Finding(
-            "look", "alert", f"{shown(alert['key'])} fires for {screen.age(alert['age_s'])}; see:  {see}"
+            "look", "alert", f"{shown(alert['key'])} fires for {moments.age(alert['age_s'])}; see:  {see}"
         )
 
 
@@ -92,7 +92,7 @@ def _daemon(
 def _leases(store: SqliteStore, daemon: Running, now: float) -> Iterator[Finding]:
     """Sessions that ended without a word: a running daemon must have taken them back within a minute or so."""
     for one in checkup.ended_leases(store.db, now=now):
-        how = "died" if one.dead else f"is over time by {screen.age(now - one.expires_at)}"
+        how = "died" if one.dead else f"is over time by {moments.age(now - one.expires_at)}"
         if daemon.running:
             level = "bad" if now - one.expires_at > 120 else "look"
             yield Finding(

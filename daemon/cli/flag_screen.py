@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from daemon.cli import cells, screen, times
+from store import moments
 from store.answers import open_questions
 from store.text import shown
 
@@ -25,7 +26,7 @@ def lines(flag: dict[str, Any], now: float, *, config: str | os.PathLike[str]) -
         flag["item"],
         shown(flag["queue"]),
         state,
-        f"{screen.age(flag['age_s'])} old",
+        f"{moments.age(flag['age_s'])} old",
     )
     yield " · ".join(parts)
     yield from cells.labelled("ABOUT", shown(flag["title"]) or "-")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from daemon.cli import cells, flag_screen, reach, screen, shapes, times
+from store import moments
 from store.text import shown
 
 
@@ -42,7 +43,7 @@ def lines(found: Sequence[dict[str, Any]], now: float) -> list[str]:
     again = sum(flag["expired"] for flag in waiting)
     parts = [f"{len(waiting)} waiting"]
     if waiting:
-        parts.append(f"oldest {screen.age(max(flag['age_s'] for flag in waiting))}")
+        parts.append(f"oldest {moments.age(max(flag['age_s'] for flag in waiting))}")
     if again:
         parts.append(f"{again} {'needs' if again == 1 else 'need'} re-confirmation")
     if len(found) > len(waiting):
@@ -53,7 +54,7 @@ def lines(found: Sequence[dict[str, Any]], now: float) -> list[str]:
         rows = [
             (
                 flag["id"],
-                screen.age(flag["age_s"]),
+                moments.age(flag["age_s"]),
                 flag["kind"],
                 _asks(flag, now),
                 cells.cut(recommended(flag), 24),

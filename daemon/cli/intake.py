@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daemon.cli import light, reach, screen
+from store import moments
 from store.errors import ConfigProblem, InputRefused, NotFound, UsageProblem
 from store.text import shown
 
@@ -143,7 +144,7 @@ def _when(text: str, now: float) -> str:
     from store.units import parse_duration
 
     try:
-        return screen.utc(now + parse_duration(text))
+        return moments.iso(now + parse_duration(text))
     except OverflowError:
         raise UsageProblem(f"--not-before {shown(text, 40)}: lies too far ahead") from None
     except ValueError:

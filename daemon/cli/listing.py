@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from daemon.cli import cells, reach, screen, shapes
+from store import moments
 from store.states import SHOWN_STATES
 from store.text import shown
 
@@ -59,7 +60,7 @@ def lines(page: Sequence[dict[str, Any]]) -> list[str]:
     rows = [
         (
             item["id"],
-            screen.age(item["age_s"]),
+            moments.age(item["age_s"]),
             item["state"] + (", stale" if item["stale"] else ""),
             str(item["attempts"]),
             shown(item["queue"]),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daemon.cli import cells, light, reach, screen
+from store import moments
 from store.errors import NotFound, ShiftworkError, UsageProblem
 from store.text import shown
 
@@ -175,7 +176,7 @@ def _print_context(item: dict[str, Any], built: Context, policy: QueuePolicy) ->
 
 def _found_json(one: Remembered, now: float) -> dict[str, Any]:
     found = one._asdict()
-    found["at"] = None if one.at is None else screen.utc(one.at)
+    found["at"] = None if one.at is None else moments.iso(one.at)
     found["age_s"] = None if one.at is None else max(0.0, now - one.at)
     return found
 
@@ -185,7 +186,7 @@ def _print_found(one: Remembered, now: float, *, many: bool) -> None:
     if one.kind != "passage":
         parts.append(shown(one.source, 40))
     if one.at is not None:
-        parts.append(f"{screen.age(now - one.at)} ago")
+        parts.append(f"{moments.age(now - one.at)} ago")
     if one.stale:
         parts.append(f"STALE: {shown(one.stale, 80)}")
     screen.out(" · ".join(parts))

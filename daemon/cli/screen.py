@@ -1,4 +1,4 @@
-"""How things are written on a screen: ages, times, JSON, and commands that can be copied as printed.
+"""How things are written on a screen: sizes, counts, JSON, and commands that can be copied as printed.
 
 Data goes to stdout, everything else to stderr. No colour is ever needed, so there is none.
 """
@@ -13,7 +13,6 @@ from typing import Any
 
 _ADVICE = re.compile(r"(?<=  )shiftwork(?= [a-z])")
 _EVERYBODYS = ("/usr/local/bin", "/usr/bin", "/bin")
-_UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 
 def out(text: str = "") -> None:
@@ -35,32 +34,6 @@ def json_out(value: Any) -> None:
     if not known or not text.replace("\n", "").isprintable():
         text = json.dumps(value, indent=2)
     print(text)
-
-
-def age(seconds: float) -> str:
-    """Short: ``40s``, ``20m``, ``3h``, ``2d 4h``. Ages below zero are zero."""
-    left = max(int(seconds), 0)
-    for index, (unit, size) in enumerate(_UNITS):
-        if left >= size:
-            text = f"{left // size}{unit}"
-            if unit in "dh" and left < 10 * size:
-                smaller, smaller_size = _UNITS[index + 1]
-                rest = left % size // smaller_size
-                return f"{text} {rest}{smaller}" if rest else text
-            return text
-    return "0s"
-
-
-def utc(at: float) -> str:
-    """ISO 8601 in UTC, for programs: ``2026-03-01T12:00:00Z``."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
-
-
-def clock(at: float, now: float) -> str:
-    """Local time, with the day only where it is another one: ``14:02:11`` or ``2026-03-01 14:02``."""
-    then, today = time.localtime(at), time.localtime(now)
-    same_day = then[:3] == today[:3]
-    return time.strftime("%H:%M:%S" if same_day else "%Y-%m-%d %H:%M", then)
 
 
 def zone() -> str:

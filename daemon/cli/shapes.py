@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from daemon.cli import screen
+from store import moments
 
 
 def plain(value: Any) -> Any:
@@ -36,7 +37,7 @@ def flags(found: list[dict[str, Any]]) -> dict[str, Any]:
 def _member(key: str, value: Any) -> Any:
     if isinstance(value, int | float) and not isinstance(value, bool):
         if key == "at" or key.endswith("_at"):
-            return screen.utc(value)
+            return moments.iso(value)
         if key.endswith("_s"):
             return round(value, 3)
     return plain(value)

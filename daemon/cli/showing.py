@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from daemon.cli import cells, reach, screen, shapes, times
+from store import moments
 from store.errors import NotFound
 from store.text import shown, shown_block
 
@@ -49,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
 def _item(item: dict[str, Any], now: float, *, config: str, outbox: Path | None) -> Iterator[str]:
     state = item["state"] + (" · stale" if item["stale"] else "")
     tries = screen.count(item["attempts"], "attempt")
-    yield f"{item['id']} · {shown(item['queue'])} · {state} · {screen.age(item['age_s'])} old · {tries}"
+    yield f"{item['id']} · {shown(item['queue'])} · {state} · {moments.age(item['age_s'])} old · {tries}"
     yield from cells.labelled("TITLE", shown(item["title"]) or "-")
     yield from cells.labelled("FROM", _origin(item, now))
     yield from cells.labelled("BODY", _body(item["body"]))
@@ -115,7 +116,7 @@ def _flag(flag: dict[str, Any], now: float) -> str:
 
         at = times.moment(flag["resolved_at"], now)
         return f'{said} → "{answer_text(flag)}", {shown(flag["resolved_by"])}, {at}'
-    return f"{said} ({screen.age(flag['age_s'])})"
+    return f"{said} ({moments.age(flag['age_s'])})"
 
 
 def _session(session: dict[str, Any], now: float) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from daemon.cli import cells, reach, screen
 from daemon.cli.running_info import Running, running_info
+from store import moments
 from store.counting import empty_counts
 from store.text import shown
 
@@ -81,13 +82,13 @@ def _lines(
         yield f"{shown(queue)} is paused; go on:  {screen.command('resume', shown(queue), config=config)}"
     for alert in found["alerts"]:
         quiet = f", quiet by {shown(alert['acked_by'])}" if alert["acked"] else ""
-        yield f"{shown(alert['key'])} fires for {screen.age(alert['age_s'])}{quiet}"
+        yield f"{shown(alert['key'])} fires for {moments.age(alert['age_s'])}{quiet}"
     yield from _next(found, daemon, config)
 
 
 def _first_line(found: dict[str, Any], daemon: Running, now: float, *, created: bool) -> str:
     if daemon.running and daemon.since_at is not None:
-        parts = [f"running (pid {daemon.pid}) for {screen.age(now - daemon.since_at)}"]
+        parts = [f"running (pid {daemon.pid}) for {moments.age(now - daemon.since_at)}"]
     else:
         parts = ["not running"]
     if found["sessions"]["total"]:
@@ -95,7 +96,7 @@ def _first_line(found: dict[str, Any], daemon: Running, now: float, *, created: 
         running = (
             "a session runs" if daemon.running else "a session was cut off; the next start runs it again"
         )
-        parts.append(running if last_at is None else f"last session {screen.age(now - last_at)} ago")
+        parts.append(running if last_at is None else f"last session {moments.age(now - last_at)} ago")
     store = found["store"]
     if created:
         wal = f" + {screen.size(store['wal_bytes'])} log" if store["wal_bytes"] else ""
@@ -117,7 +118,7 @@ def _table(found: dict[str, Any], *, rare: bool = True) -> list[str]:
     rows = []
     for name, one in queues.items():
         age = one["oldest_waiting_age_s"]
-        oldest = "-" if age is None else screen.age(age)
+        oldest = "-" if age is None else moments.age(age)
         paged = told.get(f"flag_age:{name}")
         if age is not None and paged is not None and paged["told_at"] is not None:
             oldest += f" (told {paged['id']})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from daemon.cli import screen, times
-from store import owners
+from store import moments, owners
 from store.text import shown
 
 
@@ -96,7 +96,7 @@ def _paused(facts: dict[str, Any], now: float) -> Wait:
 
 
 def _asked(flag: dict[str, Any], now: float) -> Wait:
-    asked = f"{flag['id']}, asked {screen.age(flag['age_s'])} ago"
+    asked = f"{flag['id']}, asked {moments.age(flag['age_s'])} ago"
     if flag["state"] == "parked":
         again = _at(flag["parked_until_at"], now)
         words = f"parked by a person ({asked}); {again} you are asked again; an answer ends it now"

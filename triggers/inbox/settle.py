@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from store import files
+from store import files, moments
 from store.errors import InputRefused
 from store.intake import Handed
 from triggers import intake
@@ -66,7 +65,7 @@ def refuse(
         else:
             files.remove(one.path, point="inbox.drop")
             yield one, place
-    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
+    at = moments.iso(now)
     placed = [(one, reject.write_reason(spec.folder, one, queue=spec.queue, at=at)) for one in fresh]
     note_refusals(store, spec, placed, now=now)
     for one, place in placed:
