@@ -109,7 +109,7 @@ class _Reader:
         for key in self.data.keys() - set(config_words.TOP_LEVEL) - {"webhooks"}:
             self._say((key,), config_words.unknown_key(key, config_words.TOP_LEVEL, ()), self.data[key])
         for name in self._tables("webhooks"):
-            self._say(("webhooks", name), "webhooks come with a later version")
+            self._say(("webhooks", name), f"a webhook {config_words.LATER}")
         state_dir = self._state_dir()
         daemon = self._section(DaemonLimits, ("daemon",), self.data.get("daemon", {}))
         http = self._section(HttpSettings, ("http",), self.data.get("http", {}))

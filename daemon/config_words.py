@@ -136,7 +136,7 @@ def unknown_kind(kind: str, known: Iterable[str], *, later: Sequence[str], plugi
         return LATER
     hint = did_you_mean(kind, known)
     if not hint and plugins:
-        return f"must be {_or(known)}; other kinds are plug-ins, which come with a later version"
+        return f"must be {_or(known)}; any other kind is a plug-in, which {LATER}"
     return f"must be {_or(known)}{hint}"
 
 

@@ -9,7 +9,6 @@ was ready or a person is asked.
 from __future__ import annotations
 
 import asyncio
-import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,8 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from daemon import starting, terminal
+from daemon import early, starting, terminal
 from daemon.cli import screen
+from daemon.early import STOPS, Early
 from daemon.engine import Engine
 from daemon.paging import AGAIN_S, in_daemon_thread
 from daemon.service import AT_ONCE_S, end_anyway
@@ -43,8 +43,15 @@ class OneShot:
     """One call."""
 
     def __init__(
-        self, opened: Opened, said: Terminal, mode: Mode, *, clock: Callable[[], float] = time.time
+        self,
+        opened: Opened,
+        said: Terminal,
+        mode: Mode,
+        *,
+        early: Early | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
+        self._early = early or Early()
         self._opened, self._said, self._mode, self._clock = opened, said, mode, clock
         self._wake = asyncio.Event()
         self._stops = 0
@@ -62,8 +69,11 @@ class OneShot:
     async def run(self) -> None:
         """Do what is ready. Raises what ended it."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in STOPS:
             loop.add_signal_handler(number, self._asked_to_stop)
+        for came in self._early.take():
+            if came in STOPS:
+                self._asked_to_stop()
         try:
             await asyncio.gather(self._engine.start(), self._engine.in_store(self._scan))
             await self._drain()
@@ -132,10 +142,11 @@ class OneShot:
 
 def run(file: Path, said: Terminal, mode: Mode) -> None:
     """Open up, do what is ready, end. Raises what ended it."""
-    opened = starting.open_up(file, warn=said.note)
-    for line in opened.told:
-        said.note(line)
-    asyncio.run(_go(partial(OneShot, opened, said, mode)))
+    with early.signals() as came:
+        opened = starting.open_up(file, warn=said.note)
+        for line in opened.told:
+            said.note(line)
+        asyncio.run(_go(partial(OneShot, opened, said, mode, early=came)))
 
 
 async def _go(make: Callable[[], OneShot]) -> None:

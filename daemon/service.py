@@ -24,10 +24,11 @@ from functools import partial
 from pathlib import Path
 
 from daemon import config as configuration
-from daemon import starting, terminal
+from daemon import early, starting, terminal
 from daemon.banner import banner
 from daemon.cli import screen
 from daemon.config import Config
+from daemon.early import Early
 from daemon.engine import Engine
 from daemon.paging import Paging
 from daemon.starting import Opened
@@ -50,7 +51,15 @@ AT_ONCE_S = 5.0
 class Service:
     """One run of the daemon on an opened store."""
 
-    def __init__(self, opened: Opened, said: Terminal, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        opened: Opened,
+        said: Terminal,
+        *,
+        early: Early | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._early = early or Early()
         self._config, self._lock, self._store = opened.config, opened.lock, opened.store
         self._said, self._clock = said, clock
         self._wake = asyncio.Event()
@@ -157,9 +166,15 @@ class Service:
 
     def _listen_to_signals(self) -> None:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._asked_to_stop)
-        loop.add_signal_handler(signal.SIGHUP, self._asked_to_reload)
+        asked = {
+            signal.SIGTERM: self._asked_to_stop,
+            signal.SIGINT: self._asked_to_stop,
+            signal.SIGHUP: self._asked_to_reload,
+        }
+        for number, do in asked.items():
+            loop.add_signal_handler(number, do)
+        for came in self._early.take():
+            asked[signal.Signals(came)]()
 
     def _asked_to_stop(self) -> None:
         self._stops += 1
@@ -268,14 +283,15 @@ class Service:
 
 def run(file: Path, said: Terminal) -> None:
     """Open up and serve until told to stop. Raises what ended it."""
-    opened = starting.open_up(file, warn=said.note)
-    for line in opened.told:
-        said.note(line)
-    asyncio.run(_serve(opened, said))
+    with early.signals() as came:
+        opened = starting.open_up(file, warn=said.note)
+        for line in opened.told:
+            said.note(line)
+        asyncio.run(_serve(opened, said, came))
 
 
-async def _serve(opened: Opened, said: Terminal) -> None:
-    await Service(opened, said).run()
+async def _serve(opened: Opened, said: Terminal, came: Early) -> None:
+    await Service(opened, said, early=came).run()
 
 
 def _later(loop: asyncio.AbstractEventLoop, work: Callable[[], None]) -> None:

@@ -50,6 +50,7 @@ def open_up(file: Path, *, warn: Callable[[str], None], clock: Callable[[], floa
         _page(refusal, _salvaged_scene(file), warn, clock())
         raise
     lock = Lock.acquire(config.state_dir, now=clock())
+    lock.note(config=str(config.file), digest=config.digest)
     try:
         told = opening.prepare(config.state_dir, allow_network=config.daemon.allow_network_store)
         store = open_store(config.state_dir)
@@ -68,7 +69,6 @@ def open_up(file: Path, *, warn: Callable[[str], None], clock: Callable[[], floa
         store.close()
         lock.release()
         raise
-    lock.note(config=str(config.file), digest=config.digest)
     forget("start", scene_of(config))
     return Opened(config, lock, store, told)
 

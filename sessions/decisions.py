@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
 RESERVED = ("act", "plan", "rewind")
 MAX_TEXT_CHARS = 200_000
@@ -29,6 +29,16 @@ def _words(value: str) -> str:
 
 Words = Annotated[str, Field(max_length=MAX_TEXT_CHARS), AfterValidator(_words)]
 Line = Annotated[str, Field(max_length=MAX_LINE_CHARS), AfterValidator(_words)]
+
+
+def _or_none_given(value: object) -> object:
+    return {} if value is None else value
+
+
+def _or_blank(value: object) -> object:
+    return "" if value is None else value
+
+
 Id = Annotated[str, Field(min_length=1, max_length=500)]
 
 
@@ -108,9 +118,9 @@ class Decision(Part):
     premises: dict[str, str | int | float | bool] = Field(default_factory=dict, max_length=50)
     conclusions: list[Conclusion] = Field(default_factory=list, max_length=50)
     units: Units | None = None
-    note: Annotated[str, Field(max_length=MAX_LINE_CHARS)] = ""
+    note: Annotated[str, Field(max_length=MAX_LINE_CHARS), BeforeValidator(_or_blank)] = ""
     lessons: list[Lesson] = Field(default_factory=list, max_length=20)
-    usage: Usage = Usage()
+    usage: Annotated[Usage, BeforeValidator(_or_none_given)] = Usage()
 
 
 class Answer(Decision):

@@ -136,7 +136,7 @@ class PeoplePart(Protocol):
         """Hold a queue."""
 
     def resume_queue(self, queue: str, *, by: str, now: float) -> bool:
-        """Let it go on."""
+        """Let it go on, with those of its items that ``stop_sessions`` left paused."""
 
     def stop_sessions(self, item_ids: list[str], *, by: str, now: float) -> list[str]:
         """End running sessions, leave the items paused."""

@@ -17,9 +17,10 @@ from store.claims import end_session
 from store.database import Database
 from store.errors import AlreadyResolved, Conflict, NotFound
 from store.events import Events
+from store.holds import hold_item, let_item_go, stopped_items
 from store.intake import insert_root, interrupt_running
 
-__all__ = ["Answer", "People", "Resolved", "abort_item", "hold_item", "option_of", "unwant_paper"]
+__all__ = ["Answer", "People", "Resolved", "abort_item", "option_of", "unwant_paper"]
 from store.text import shown
 
 # the condition of the partial index on flags, word for word: old flags cost nothing
@@ -127,12 +128,8 @@ class People:
         """Let a paused item go on. False when it was not paused."""
         with self._db.write(point="people.pause") as conn:
             _open_item(conn, item_id)
-            changed = conn.execute(
-                "UPDATE items SET paused = 0, version = version + 1, changed_at = ? WHERE id = ? AND paused = 1",
-                (now, item_id),
-            ).rowcount == 1  # fmt: skip
+            changed = let_item_go(conn, item_id, now=now)
             if changed:
-                conn.execute("UPDATE nodes SET held = 0 WHERE item_id = ? AND held = 1", (item_id,))
                 self._events.add(conn, now=now, kind="resume", item_id=item_id, data={"by": by})
         return changed
 
@@ -147,12 +144,16 @@ class People:
         return changed
 
     def resume_queue(self, queue: str, *, by: str, now: float) -> bool:
-        """Let a paused queue go on. False when it was not paused."""
+        """Let a paused queue go on, and those of its items that ``stop`` left paused. False when nothing was."""
         with self._db.write(point="people.pause") as conn:
             changed = conn.execute("DELETE FROM paused_queues WHERE queue = ?", (queue,)).rowcount == 1
             if changed:
                 self._events.add(conn, now=now, kind="resume", queue=queue, data={"by": by})
-        return changed
+            stopped = stopped_items(conn, queue)
+            for item in stopped:
+                let_item_go(conn, item, now=now)
+                self._events.add(conn, now=now, kind="resume", item_id=item, data={"by": by})
+        return changed or bool(stopped)
 
     def stop_sessions(self, item_ids: list[str], *, by: str, now: float) -> list[str]:
         """End the claims of these items' running sessions and leave the items paused; the ids that were running."""
@@ -281,17 +282,6 @@ class People:
             not_before_at=None, now=now,
         )  # fmt: skip
         return f"it begins generation {generation}"
-
-
-def hold_item(conn: sqlite3.Connection, item_id: str, *, now: float) -> bool:
-    """Pause an item inside a transaction; False when it was paused."""
-    changed = conn.execute(
-        "UPDATE items SET paused = 1, version = version + 1, changed_at = ? WHERE id = ? AND paused = 0 "
-        "AND state = 'open'",
-        (now, item_id),
-    ).rowcount  # fmt: skip
-    conn.execute("UPDATE nodes SET held = 1 WHERE item_id = ? AND state = 'pending'", (item_id,))
-    return changed == 1
 
 
 def abort_item(conn: sqlite3.Connection, item: sqlite3.Row, *, now: float) -> None:

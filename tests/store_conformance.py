@@ -310,6 +310,16 @@ class StoreConformance:
         with pytest.raises(CheckpointConflict):
             store.checkpoints.commit(held, answered(), now=NOW)
 
+    def test_resuming_a_queue_lets_go_what_stop_held_and_not_what_a_person_paused(self, store):
+        stopped, paused = hand(store), hand(store, "paused")
+        claim(store)
+        store.people.stop_sessions([stopped.id], by="anna", now=NOW)
+        store.people.pause(paused.id, by="anna", now=NOW)
+        assert store.people.resume_queue("q", by="anna", now=NOW)
+        assert (state(store, stopped.id), state(store, paused.id)) == ("queued", "paused")
+        assert claim(store).item_id == stopped.id
+        assert not store.people.resume_queue("q", by="anna", now=NOW)
+
     def test_retry_of_a_done_item_begins_a_new_generation(self, store):
         item = hand(store)
         first = claim(store)

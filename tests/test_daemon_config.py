@@ -160,10 +160,10 @@ def test_decisions_of_later_versions_are_refused_with_a_clear_word(tmp_path, wor
 
 
 def test_webhooks_and_plugin_triggers_are_refused_with_a_clear_word(tmp_path):
-    plugins = "other kinds are plug-ins, which come with a later version"
+    plugins = "any other kind is a plug-in, which comes with a later version"
     text = GOOD + '[webhooks.shop]\nscheme = "standard"\n[triggers.mail]\nkind = "imap"\n'
     assert problems(tmp_path, text) == [
-        "10 webhooks.shop | webhooks come with a later version",
+        "10 webhooks.shop | a webhook comes with a later version",
         '13 triggers.mail.kind = "imap" | must be "timer" or "files"; ' + plugins,
     ]
 
@@ -391,6 +391,12 @@ def test_a_named_file_that_is_missing_is_never_replaced_by_another(tmp_path, mon
         light.find("nope.toml", environ={})
     with pytest.raises(ConfigProblem, match="from SHIFTWORK_CONFIG"):
         light.find(None, environ={"SHIFTWORK_CONFIG": "nope.toml"})
+
+
+def test_a_named_file_that_cannot_be_reached_is_not_called_missing(tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(ConfigProblem, match=r"loop: Too many levels of symbolic links \(from --config\)"):
+        light.find(str(tmp_path / "loop"), environ={})
 
 
 def test_the_light_reading_finds_the_same_places_as_the_whole_one(tmp_path):

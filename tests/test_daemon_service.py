@@ -263,6 +263,30 @@ def test_a_second_signal_ends_at_once(world, number):
     assert world.rows("SELECT outcome FROM sessions") == [("released",)]
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_that_comes_while_the_daemon_starts_is_an_orderly_one(world, number):
+    world.start(ready=False)
+    world.until(lambda: world.daemon().running)
+    assert world.stop(number) == 0
+    assert "Start again:" in world.said()
+    assert not world.daemon().running
+
+
+def test_a_reload_that_comes_while_the_daemon_starts_does_not_end_it(world):
+    world.start(ready=False)
+    world.until(lambda: world.daemon().running)
+    world.send(signal.SIGHUP)
+    world.until(lambda: "it is in force" in world.said())
+    assert world.process.poll() is None
+
+
+def test_a_file_edited_while_the_daemon_starts_is_seen_to_have_changed(world):
+    world.start(ready=False)
+    world.until(lambda: world.daemon().digest)
+    world.config.write_text(world.config.read_text() + "# later\n")
+    assert "configuration changed on disk" in world.command("status").stdout
+
+
 def test_the_stop_verb_is_sigterm_and_waits_for_the_end(world):
     world.start()
     pid = world.process.pid
@@ -295,6 +319,8 @@ def test_stop_with_a_target_ends_its_sessions_now_and_leaves_the_items_paused(wo
     world.until(lambda: world.value("SELECT state FROM items WHERE id = ?", after) == "done")
     assert world.value("SELECT count(*) FROM sessions WHERE item_id = ?", item) == 1
     assert "nothing is running" in world.command("stop", words).stderr
+    world.command("resume", "work" if target == "queue" else item)
+    world.until(lambda: world.value("SELECT count(*) FROM sessions WHERE item_id = ?", item) == 2)
 
 
 def test_stop_with_a_target_works_while_the_daemon_hangs(world):

@@ -29,7 +29,16 @@ def up(reply, *, allowed=ALL, must_cite=False):
     return climb(text, shown=SHOWN, allowed=allowed, must_cite=must_cite, now=NOW)
 
 
-@pytest.mark.parametrize("reply", [ANSWER, FLAG, PARK, {**ANSWER, "citations": []}])
+@pytest.mark.parametrize(
+    "reply",
+    [
+        ANSWER,
+        FLAG,
+        PARK,
+        {**ANSWER, "citations": []},
+        {**PARK, "expires": None, "note": None, "units": None, "usage": None},
+    ],
+)
 def test_a_good_reply_reaches_the_top(reply):
     assert isinstance(up(reply), Checked)
 

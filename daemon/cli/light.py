@@ -46,8 +46,12 @@ def find(given: str | None, *, environ: Mapping[str, str] | None = None, system:
     environ = os.environ if environ is None else environ
     for origin, name in (("--config", given), (VARIABLE, environ.get(VARIABLE))):
         if name:
-            if not os.path.exists(name):
-                raise ConfigProblem(f"{name}: no such file (from {origin})")
+            try:
+                os.stat(name)
+            except (OSError, ValueError) as error:
+                missing = isinstance(error, (FileNotFoundError, NotADirectoryError, ValueError))
+                why = "no such file" if missing else getattr(error, "strerror", None) or "cannot be read"
+                raise ConfigProblem(f"{name}: {why} (from {origin})") from error
             return Path(name)
     for name in (LOCAL, system):
         if os.path.exists(name):
