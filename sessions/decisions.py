@@ -14,7 +14,6 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
-RESERVED = ("act", "plan", "rewind")
 MAX_TEXT_CHARS = 200_000
 MAX_LINE_CHARS = 2_000
 MAX_TOKENS = 10**12

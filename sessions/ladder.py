@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from sessions.decisions import KINDS, RESERVED, Answer, Flag, Park
+from sessions.config import LATER_DECISIONS
+from sessions.decisions import KINDS, Answer, Flag, Park
 
 MAX_FAULTS = 5
 
@@ -42,7 +43,7 @@ def climb(
     if isinstance(body, Fault):
         return body
     name = body.get("decision")
-    if name in RESERVED:
+    if name in LATER_DECISIONS:
         return Fault("name", f'decision "{name}" comes with a later version; use one of {_list(allowed)}')
     if not isinstance(name, str) or name not in KINDS:
         return Fault("name", f"decision must be one of {_list(allowed)}, not {json.dumps(name)[:80]}")

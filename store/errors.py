@@ -20,6 +20,8 @@ Messages say what, which thing, and what to do.
 
 from __future__ import annotations
 
+from store.text import shown
+
 
 class ShiftworkError(Exception):
     """Something went wrong that a person can act on."""
@@ -38,6 +40,16 @@ class NotFound(ShiftworkError):
     """There is no such thing in the store."""
 
     exit_code = 3
+
+
+def no_item(item_id: str) -> NotFound:
+    """The error for an item that is not in the store."""
+    return NotFound(f'there is no item "{shown(item_id, 60)}"; see them all:  shiftwork list')
+
+
+def no_flag(flag_id: str) -> NotFound:
+    """The error for a flag that is not in the store."""
+    return NotFound(f'there is no flag "{shown(flag_id, 60)}"; see what waits:  shiftwork flags')
 
 
 class AlreadyRunning(ShiftworkError):

@@ -15,13 +15,12 @@ from store import answers
 from store.answers import Answer
 from store.claims import end_session
 from store.database import Database
-from store.errors import AlreadyResolved, Conflict, NotFound
+from store.errors import AlreadyResolved, Conflict, no_flag, no_item
 from store.events import Events
 from store.holds import hold_item, let_item_go, stopped_items
 from store.intake import insert_root, interrupt_running
 
-__all__ = ["Answer", "People", "Resolved", "abort_item", "option_of", "unwant_paper"]
-from store.text import shown
+__all__ = ["Answer", "People", "Resolved", "option_of"]
 
 # the condition of the partial index on flags, word for word: old flags cost nothing
 _OPEN = "state IN ('waiting', 'parked')"
@@ -47,11 +46,6 @@ class People:
     def __init__(self, db: Database, events: Events) -> None:
         self._db = db
         self._events = events
-
-    def flag(self, flag_id: str) -> dict[str, Any]:
-        """One flag whole. Raises NotFound."""
-        with self._db.read() as conn:
-            return _flag_dict(_flag_row(conn, flag_id))
 
     def resolve(self, flag_id: str, answer: Answer, *, now: float) -> Resolved:
         """Answer a flag, or one of its questions: when none is open any more, the item goes on.
@@ -354,7 +348,7 @@ def _finish_by_person(conn: sqlite3.Connection, flag: sqlite3.Row, answer: Answe
 def _item_row(conn: sqlite3.Connection, item_id: str) -> sqlite3.Row:
     row: sqlite3.Row | None = conn.execute("SELECT * FROM items WHERE id = ?", (item_id,)).fetchone()
     if row is None:
-        raise NotFound(f'there is no item "{shown(item_id, 60)}"; see them all:  shiftwork list')
+        raise no_item(item_id)
     return row
 
 
@@ -368,7 +362,7 @@ def _open_item(conn: sqlite3.Connection, item_id: str) -> sqlite3.Row:
 def _flag_row(conn: sqlite3.Connection, flag_id: str) -> sqlite3.Row:
     row: sqlite3.Row | None = conn.execute("SELECT * FROM flags WHERE id = ?", (flag_id,)).fetchone()
     if row is None:
-        raise NotFound(f'there is no flag "{shown(flag_id, 60)}"; see what waits:  shiftwork flags')
+        raise no_flag(flag_id)
     return row
 
 
@@ -381,14 +375,6 @@ def _open_flag(conn: sqlite3.Connection, flag_id: str) -> sqlite3.Row:
     if row["state"] == "withdrawn":
         raise Conflict(f"{flag_id} was withdrawn: its item {row['item_id']} ended")
     return row
-
-
-def _flag_dict(row: sqlite3.Row) -> dict[str, Any]:
-    flag: dict[str, Any] = dict(row)
-    flag["questions"] = json.loads(row["questions"])
-    flag["evidence"] = json.loads(row["evidence"])
-    flag["answer"] = None if row["answer"] is None else json.loads(row["answer"])
-    return flag
 
 
 def option_of(flag: Mapping[str, Any], number: int, question: int = 1) -> Mapping[str, Any] | None:

@@ -18,8 +18,8 @@ from typing import Any
 from store import counting
 from store.counting import COUNTED, SHOWN, SPECIAL_IDS, empty_counts
 from store.database import Database
-from store.errors import NotFound
-from store.text import parsed, shown
+from store.errors import no_flag, no_item
+from store.text import parsed
 from store.view_rows import (
     conclusion_dict,
     event_dict,
@@ -174,7 +174,7 @@ class Views:
         with self._db.read() as conn:
             row = conn.execute(f"{_FLAG} WHERE f.id = ?", (flag_id,)).fetchone()
             if row is None:
-                raise NotFound(f'there is no flag "{shown(flag_id, 60)}"; see what waits:  shiftwork flags')
+                raise no_flag(flag_id)
             out = flag_dict(row, now)
             item = conn.execute(
                 "SELECT title, door, origin, revision, constraints FROM items WHERE id = ?", (row["item_id"],)
@@ -205,7 +205,7 @@ class Views:
                 rows = conn.execute("SELECT * FROM events ORDER BY id DESC LIMIT ?", (limit,)).fetchall()
                 return [_told(conn, event_dict(row)) for row in reversed(rows)]
             if conn.execute("SELECT 1 FROM items WHERE id = ?", (item_id,)).fetchone() is None:
-                raise NotFound(f'there is no item "{shown(item_id, 60)}"; see them all:  shiftwork list')
+                raise no_item(item_id)
             rows = conn.execute("SELECT * FROM events WHERE item_id = ? ORDER BY id", (item_id,)).fetchall()
             told = [_told(conn, event_dict(row)) for row in rows]
             heard = {row["session_id"] for row in rows}
@@ -322,7 +322,7 @@ def _item(conn: sqlite3.Connection, item_id: str, now: float) -> sqlite3.Row:
         {"id": item_id, "now": now},
     ).fetchone()
     if row is None:
-        raise NotFound(f'there is no item "{shown(item_id, 60)}"; see them all:  shiftwork list')
+        raise no_item(item_id)
     return row
 
 

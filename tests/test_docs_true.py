@@ -335,7 +335,7 @@ def test_the_shape_of_the_reply_is_the_one_that_is_told():
     ):
         for key in model.model_fields:
             assert re.search(rf"\b{key}\b", told), key
-    for name in decisions.RESERVED:
+    for name in sessions_config.LATER_DECISIONS:
         assert f"`{name}`" in page("docs/deciders.md")
 
 
