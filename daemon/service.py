@@ -252,7 +252,7 @@ class Service:
             return
         now = self._clock()
         progress = progress_holds(
-            ready=self._engine.ready, last_progress_at=self._engine.last_progress_at, paused=False, now=now
+            ready=self._engine.ready, last_progress_at=self._engine.last_progress_at, now=now
         )
         self._heartbeat.beat(progress=progress and not self._engine.trouble, now=now)
 

@@ -30,12 +30,12 @@ class Ping(NamedTuple):
     words: str
 
 
-def progress_holds(*, ready: int, last_progress_at: float | None, paused: bool, now: float) -> bool:
-    """False when work is ready and no session started, beat or ended for 30 min although nothing is paused.
+def progress_holds(*, ready: int, last_progress_at: float | None, now: float) -> bool:
+    """False when work is ready and no session started, beat or ended for 30 min. What is paused is not ready.
 
     ``last_progress_at`` is the last of those, or when the daemon started; None counts as now.
     """
-    if ready == 0 or paused or last_progress_at is None:
+    if ready == 0 or last_progress_at is None:
         return True
     return now - last_progress_at < NO_PROGRESS_S
 

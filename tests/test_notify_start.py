@@ -235,11 +235,10 @@ def test_a_slow_server_holds_up_neither_the_loop_nor_the_next_minute_twice(tmp_p
 
 
 def test_progress_holds_unless_work_waits_and_nothing_moves_for_half_an_hour():
-    assert progress_holds(ready=0, last_progress_at=0.0, paused=False, now=10**6)
-    assert progress_holds(ready=3, last_progress_at=0.0, paused=True, now=10**6)
-    assert progress_holds(ready=3, last_progress_at=None, paused=False, now=10**6)
-    assert progress_holds(ready=3, last_progress_at=0.0, paused=False, now=1799)
-    assert not progress_holds(ready=3, last_progress_at=0.0, paused=False, now=1800)
+    assert progress_holds(ready=0, last_progress_at=0.0, now=10**6)
+    assert progress_holds(ready=3, last_progress_at=None, now=10**6)
+    assert progress_holds(ready=3, last_progress_at=0.0, now=1799)
+    assert not progress_holds(ready=3, last_progress_at=0.0, now=1800)
 
 
 def _settle():

@@ -18,8 +18,8 @@ from triggers_world import make_world, python
 from store.errors import CapReached
 from store.points import POINTS
 from triggers import cron, ticks
-from triggers.ticks import TimerSpec
-from triggers.timer import TimerTrigger, cron_problem, next_times
+from triggers.ticks import TimerSpec, cron_problem, next_times
+from triggers.timer import TimerTrigger
 
 BERLIN = "Europe/Berlin"
 

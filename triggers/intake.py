@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -246,7 +246,3 @@ def _constraint(value: Any, where: str) -> Constraint:
     if kind not in CONSTRAINT_KINDS:
         raise _bad(where, f"kind must be one of {', '.join(CONSTRAINT_KINDS)}")
     return Constraint(text=text, kind=kind)
-
-
-Say = Callable[[str], None]
-"""How a door tells a person something once: one line, escaped, no newline."""

@@ -24,9 +24,7 @@ from apscheduler.triggers.date import DateTrigger
 from triggers import ticks
 from triggers.intake import passes
 from triggers.protocol import HandIn, Wake
-from triggers.ticks import TimerSpec, cron_problem, next_times
-
-__all__ = ["TimerTrigger", "cron_problem", "next_times"]
+from triggers.ticks import TimerSpec
 
 RETRY_S = 60.0
 PULSE_S = 60.0
