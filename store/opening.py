@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import sqlite3
 import struct
 import sys
@@ -65,7 +66,7 @@ def prepare(state_dir: Path, *, allow_network: bool = False) -> list[str]:
 def open_database(state_dir: Path, *, read_only: bool = False) -> Database | None:
     """The store for a command: None when there is none yet and never was one.
 
-    Looks at the header, the version and the number of commits only. Raises StoreRefused.
+    Looks at the header, the version, the names of the tables and the number of commits only. Raises StoreRefused.
     """
     path = state_dir / DB_NAME
     if not path.exists():
@@ -77,6 +78,7 @@ def open_database(state_dir: Path, *, read_only: bool = False) -> Database | Non
     try:
         version = db.connection().execute("PRAGMA user_version").fetchone()[0]
         if version == KNOWN_VERSION:
+            _check_table_names(db.connection(), path)
             _check_commits(db.connection(), path, noted, had_wal=had_wal)
     except sqlite3.DatabaseError as error:
         raise damaged(path, str(error)) from error
@@ -244,6 +246,16 @@ def _check_tables(conn: sqlite3.Connection, path: Path) -> None:
     wanted = {tuple(row) for row in model.execute(query)}
     model.close()
     missing = sorted(name for kind, name in wanted - {tuple(row) for row in conn.execute(query)})
+    if missing:
+        raise damaged(path, f"missing: {', '.join(missing)}")
+
+
+def _check_table_names(conn: sqlite3.Connection, path: Path) -> None:
+    """What a command can afford of ``_check_tables``: no table is gone."""
+    from store.schema import ddl
+
+    there = {row[0] for row in conn.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    missing = sorted(set(re.findall(r"CREATE (?:VIRTUAL )?TABLE (\w+)", ddl())) - there)
     if missing:
         raise damaged(path, f"missing: {', '.join(missing)}")
 

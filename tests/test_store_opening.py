@@ -183,6 +183,9 @@ def test_a_missing_table_is_refused_by_name(state):
     conn.execute("DROP TABLE leases")
     conn.close()
     refused(state, "missing: leases")
+    for read_only in (True, False):  # commands, too, look that far
+        with pytest.raises(StoreRefused, match="missing: leases"):
+            open_database(state, read_only=read_only)
 
 
 def test_a_garbled_page_is_refused(state):
