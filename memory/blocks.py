@@ -152,7 +152,8 @@ def note_entry(note: NoteRow) -> Entry:
         "item": note.item_id,
         "sources": list(note.sources),
         "at": iso(note.at),
-        "stale": stale,
+        "stale": stale is not None,
+        "stale_because": stale,
     }
     name = "rejected" if note.kind == "rejected" else "notes"
     return Entry(name, f"m-{note.id}", f"{head}\n{quoted(note.text)}", said)
@@ -176,7 +177,8 @@ def episode_entry(row: EpisodeRow) -> Entry:
     said = {
         "id": f"e-{row.id}",
         "text": row.text,
-        "stale": stale,
+        "stale": stale is not None,
+        "stale_because": stale,
         "source": row.source,
         "at": iso(row.observed_at),
         "failed": row.failed,

@@ -106,6 +106,7 @@ def test_the_request_says_what_the_blocks_say(store):
          "at": "2027-01-15T08:00:00Z", "stale": False}
     ]  # fmt: skip
     assert {"id", "text", "stale", "source", "at"} <= set(request["episodes"][0])
+    assert (request["episodes"][0]["stale"], request["episodes"][0]["stale_because"]) == (False, None)
     assert request["passages"] == [
         {
             "id": "docs/resolve.md#1", "text": "You resolve a flag with the command resolve.",
@@ -380,7 +381,8 @@ def test_a_stale_note_says_what_it_said_and_when(store):
         "> refunds are booked on Fridays",
     ]
     marks = {"source": "docs/a.md", "said": "docs/a.md#2", "at": "2027-01-15T08:01:00Z"}
-    assert built.request["notes"][0]["stale"] == built.request["episodes"][0]["stale"] == marks
+    for one in (built.request["notes"][0], built.request["episodes"][0]):
+        assert (one["stale"], one["stale_because"]) == (True, marks)
 
 
 def test_a_long_episode_is_cut_and_says_so(store):

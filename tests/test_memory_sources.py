@@ -359,7 +359,8 @@ def test_what_rested_on_a_changed_source_is_marked_stale_in_the_next_context(tmp
         assert world.item(first)["stale"] == "docs/resolve.md#1 changed"
         request = world.decider.requests[-1]
         note = next(one for one in request["notes"] if "flags end by resolve" in one["text"])
-        assert note["stale"] == {
+        assert note["stale"] is True
+        assert note["stale_because"] == {
             "source": "docs/resolve.md", "said": "docs/resolve.md#1", "at": "2027-01-15T09:00:00Z",
         }  # fmt: skip
         assert [one["text"] for one in request["passages"]] == [
