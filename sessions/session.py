@@ -250,6 +250,7 @@ def reuse_key(loaded: Loaded, context: contexts.Context) -> str:
 def _ask(sitting: Sitting, context: contexts.Context, decider: Decider) -> Asked:
     """One call, and one repair call with the validator's words."""
     claim, clock = sitting.claim, sitting.room.clock
+    asked_at = clock()  # a time that passes while the decider thinks was still to come when it chose it
     request: dict[str, Any] = dict(context.request)
     usage: dict[str, Any] = {}
     raws: list[Raw] = []
@@ -263,7 +264,7 @@ def _ask(sitting: Sitting, context: contexts.Context, decider: Decider) -> Asked
                 shown=context.ids,
                 allowed=sitting.policy.decisions,
                 must_cite=decider.must_cite,
-                now=clock(),
+                now=asked_at,
             )
             if isinstance(verdict, Checked):
                 return Asked(verdict, decider.decided_by, "", text, None, usage)

@@ -73,6 +73,17 @@ def test_a_park_is_kept_until_its_time_and_then_decided_anew(world):
     assert (w.state_of(item), w.decider.calls) == ("done", 2)
 
 
+def test_a_park_whose_time_comes_while_the_decider_still_answers_is_a_good_one(world):
+    def slow(request):
+        w.now += 120
+        return park("2027-01-15T08:01:00Z")
+
+    w = world(slow, answer())
+    item = w.hand()
+    w.drain()
+    assert (w.state_of(item), w.decider.calls) == ("done", 2)
+
+
 def test_a_park_whose_time_ran_out_unseen_is_asked_about_not_decided(world):
     w = world(park("2027-01-16T00:00:00Z", expires="2027-01-17T00:00:00Z"), answer())
     item = w.hand()
