@@ -236,9 +236,13 @@ def _waiting(paper: Paper, command: tuple[str, str]) -> str:
         if advice.get("option"):
             lines += ["", f"Recommended: {advice['option']}, since {shown(advice['reason'])}"]
         lines += ["", "Answer with one of:", ""]
+        forms = ['--answer "…"']
+        if question.get("kind") == "confirm":
+            forms = ["--approve", "--reject", *forms]
         if question.get("options"):
-            lines.append(f"    {before} resolve {flag['id']}{which} --option 1{after}")
-        lines += [f'    {before} resolve {flag["id"]}{which} --answer "…"{after}', ""]
+            forms = [f"--option {advice.get('option') or 1}", *forms]
+        lines += [f"    {before} resolve {flag['id']}{which} {form}{after}" for form in forms]
+        lines.append("")
     lines += [
         "---",
         f"{paper.item['id']} · {flag['id']} · asked {moments.utc_minute(flag['asked_at'])}",

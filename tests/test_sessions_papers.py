@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 import pytest
-from session_world import World, answer, flag
+from session_world import QUESTION, World, answer, flag
 
 from sessions import papers
 
@@ -98,3 +98,22 @@ def test_a_result_that_cannot_be_read_is_said_to_be_so(world):
     damage(world, "UPDATE items SET result = '{['")
     settle(world)
     assert "cannot be read" in (world.outboxes["q"] / "q-0001.answer.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("kind", "forms"),
+    [
+        ("direction", ["--option 2", "--answer"]),
+        ("confirm", ["--option 2", "--approve", "--reject", "--answer"]),
+    ],
+)
+def test_a_waiting_file_gives_the_forms_that_fit_and_the_recommended_option(world, kind, forms):
+    options = [{"label": "left", "cost": "one day"}, {"label": "right", "cost": "none"}]
+    question = {**QUESTION, "kind": kind, "options": options, "recommendation": {"option": 2, "reason": "x"}}
+    world.decider.script = [flag(questions=[question])]
+    world.hand()
+    world.drain()
+    settle(world)
+    text = (world.outboxes["q"] / "q-0001.waiting.md").read_text()
+    said = [line.partition("resolve f-0001 ")[2] for line in text.splitlines() if "resolve f-0001" in line]
+    assert [words.startswith(form) for words, form in zip(said, forms, strict=True)] == [True] * len(forms)
