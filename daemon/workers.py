@@ -28,6 +28,8 @@ from store import owners
 
 __all__ = ["CannotStart", "Death", "Pool", "Worker"]
 
+START_TRIES = 3
+"""How often the process that starts workers may end while it starts, before that ends the daemon."""
 QUIET_S = 60.0
 """How long a worker may say nothing while it is in no session and waits for nothing it declared."""
 _KILL_AGAIN_S = 5.0
@@ -125,8 +127,15 @@ class Pool:
         return self._forker.pid
 
     async def start(self) -> None:
-        """Get ready to start workers. CannotStart says what stands in the way."""
-        await self._forker.start()
+        """Get ready to start workers. CannotStart says what stands in the way, also at the last of a few tries."""
+        for tries_left in range(START_TRIES - 1, -1, -1):
+            try:
+                await self._forker.start()
+                break
+            except CannotStart as problem:
+                if not tries_left:
+                    raise
+                self._log(f"{problem}; tried again")
         self._up_since = time.monotonic()
 
     async def start_worker(self, job: Mapping[str, Any]) -> Worker:

@@ -79,15 +79,21 @@ class _Settled:
                 self._drop(note)
 
     def shrink(self, notes: Sequence[NoteRow], *, most: int, chars: int) -> None:
-        """Let notes go until these fit, or only what stays is left."""
-        here = [note for note in notes if note.id not in self._gone]
-        over, size = len(here) - most, sum(len(note.text) for note in here) - chars
-        for note in self._order(here):
-            if over <= 0 and size <= 0:
+        """Let notes go until these fit, or only what stays is left. A counted line may be the longer one."""
+        while True:
+            here = [self._as_it_is(note) for note in notes if note.id not in self._gone]
+            if len(here) <= most and sum(len(note.text) for note in here) <= chars:
                 return
-            freed = self._fold(note) if note.kind == "rejected" else self._drop(note)
-            if note.id in self._gone:
-                over, size = over - 1, size - freed
+            leaver = next(iter(self._order(here)), None)
+            if leaver is None:
+                return
+            if leaver.kind == "rejected":
+                self._fold(leaver)
+            else:
+                self._drop(leaver)
+
+    def _as_it_is(self, note: NoteRow) -> NoteRow:
+        return self._counted if self._counted is not None and self._counted.id == note.id else note
 
     def _order(self, notes: Sequence[NoteRow]) -> list[NoteRow]:
         """Who leaves first: overtaken stages, what finished items left behind, rejected paths; each oldest first."""
@@ -99,24 +105,21 @@ class _Settled:
         rejected = [note for note in free if note.kind == "rejected" and note.id != self._carrier_id()]
         return [*overtaken, *left, *rejected]
 
-    def _drop(self, note: NoteRow) -> int:
+    def _drop(self, note: NoteRow) -> None:
         self.leaving.append((note.id, None))
         self._gone.add(note.id)
-        return len(note.text)
 
-    def _fold(self, note: NoteRow) -> int:
-        """Into the counted line, which the first one of all becomes; how many characters that frees."""
+    def _fold(self, note: NoteRow) -> None:
+        """Into the counted line, which the first one of all becomes."""
         if self._counted is None:
             self._counted = note
-            return 0
+            return
         self._count += note.merged
         line = counted_line(self._count)
-        freed = len(self._counted.text) - len(line)
         self._counted = self._counted._replace(text=line)
         # the store counts one path up with each rewriting
         self.leaving += [(note.id, None), *[(self._counted.id, line)] * note.merged]
         self._gone.add(note.id)
-        return len(note.text) + freed
 
     def _carrier_id(self) -> int | None:
         return self._counted.id if self._counted else None

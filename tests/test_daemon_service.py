@@ -117,6 +117,15 @@ def test_sessions_run_beside_each_other_up_to_max_sessions(tmp_path):
 # ------------------------------------------------------------------ deaths
 
 
+def test_the_process_that_starts_workers_may_die_while_the_daemon_starts(world):
+    world.add("answer all the same")  # makes the store, so that the daemon's first child is the zygote
+    world.start(ready=False)
+    world.until(lambda: children(world.process.pid))
+    os.kill(children(world.process.pid)[0], signal.SIGKILL)
+    world.until_done(1)
+    assert world.stop() == 0
+
+
 def test_kill_nine_of_the_daemon_loses_nothing_and_leaves_nothing_behind(world):
     item = world.add("sleep 30")
     world.add("answer")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from memory_world import NOW, build, claim, finish, hand, limits, new_store
 
@@ -107,6 +107,16 @@ ROWS = st.lists(
 )
 
 
+@example(
+    [
+        ("conclusion", 1, False, 112),
+        ("conclusion", 2, False, 1),
+        ("rejected", 2, False, 1),
+        ("rejected", 2, False, 1),
+    ],
+    2,
+    200,
+)
 @given(ROWS, st.integers(1, 20), st.integers(200, 2000))
 @settings(max_examples=200, deadline=None)
 def test_what_is_left_is_verbatim_within_the_caps_and_settled(rows, most, chars):

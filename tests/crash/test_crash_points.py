@@ -1,4 +1,4 @@
-"""A kill at every named crash point, a restart, a drain; then every invariant of ``crash_world`` (work order, Proof).
+"""A kill at every named crash point, a restart, a drain; then every invariant of ``crash_world``.
 
 A test is one point's name: the daemon is killed at its ``before`` and its ``after``; where a worker or a command
 reaches it, that process alone is killed there, too (``@self``). A place that never fired fails its test.
