@@ -28,8 +28,8 @@ def test_an_inbox_implies_its_trigger_and_a_table_tunes_it():
     }
     specs = build.inbox_specs(queues, {"a": 3, "b": 4, "c": 5})
     assert [(spec.queue, spec.folder, spec.cap, spec.stable_for_s, spec.max_bytes) for spec in specs] == [
-        ("a", Path("/srv/work/in"), 3, 5.0, 2048),
-        ("c", Path("/srv/work/c"), 5, 2.0, 1 << 20),
+        ("a", Path("/srv/drop/in"), 3, 5.0, 2048),
+        ("c", Path("/srv/drop/c"), 5, 2.0, 1 << 20),
     ]
     table = config.FilesTrigger.model_validate(
         {"kind": "files", "queues": ["a"], "watch": "poll", "poll_every": "9s"}
