@@ -13,7 +13,7 @@ from triggers import build, config
 from triggers.files import FilesTrigger, Tuning
 from triggers.timer import TimerTrigger
 
-FOLDER = {"folder": Path("/srv/work")}
+FOLDER = {"folder": Path("/srv/drop")}
 
 
 def queue(**keys) -> config.InboxSettings:
