@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 from pathlib import Path
 
 import pytest
 from daemon_world import World, alive
+from removal import remove
 
 from store.sqlite import open_store
 
@@ -25,7 +25,7 @@ def test_a_state_folder_that_is_removed_ends_the_daemon_as_refused_and_is_not_bu
     world.start()
     world.add("one")
     world.until_done(1)
-    shutil.rmtree(world.state)
+    remove(world.state)
     world.drop("two.md", "two")
     assert world.process.wait(30) == 70
     assert "was replaced or removed while this ran" in world.said()

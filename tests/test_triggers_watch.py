@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from removal import remove
 from triggers_world import make_world, python
 
 from store.errors import StoreRefused
@@ -334,7 +335,7 @@ async def test_an_inbox_that_is_deleted_is_never_created_again_and_watched_when_
     async with running(tmp_path) as run:
         run.world.drop("a.md", "one")
         await run.takes("one")
-        shutil.rmtree(run.world.inbox)
+        remove(run.world.inbox)
         await run.until(lambda: "inbox:questions missing" in run.world.problems())
         await asyncio.sleep(0.5)
         assert not run.world.inbox.exists()
