@@ -13,13 +13,14 @@ import argparse
 import itertools
 import json
 import multiprocessing
+import os
 import shutil
+import socket
 import sqlite3
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -71,22 +72,35 @@ def finish_all(store: SqliteStore, now: float) -> None:
         )
 
 
+def swallow(other: socket.socket) -> None:
+    """Read what the worker says, as a daemon does: in a process of its own."""
+    while other.recv(65536):
+        pass
+
+
 def work(folder: str, queue: Any) -> None:
+    """A worker's life; what it did and how long it took goes into ``queue``."""
+    link, other = Link.pair()
+    pid = os.fork()
+    if pid == 0:
+        link.close()
+        swallow(other)
+        os._exit(0)
+    other.close()
+    try:
+        _work(folder, queue, link)
+    finally:
+        link.close()
+        os.waitpid(pid, 0)
+
+
+def _work(folder: str, queue: Any, link: Link) -> None:
     state = Path(folder) / "state"
     policy = QueuePolicy(decider="x", outbox=Path(folder) / "outbox")
     plan = Plan(
         state_dir=state, folder=Path(folder), limits=DaemonLimits(), queues={"q": policy}, deciders={}
     )
     store = open_store(state)
-    link, other = Link.pair()
-    other.setblocking(False)
-
-    def swallow() -> None:
-        other.setblocking(True)
-        while other.recv(65536):
-            pass
-
-    threading.Thread(target=swallow, daemon=True).start()
     started = time.perf_counter()
     done = drain(plan, store, link, deciders={"x": Instant()})
     queue.put((done, time.perf_counter() - started))

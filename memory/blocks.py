@@ -141,8 +141,9 @@ def changed_block(changed: Mapping[str, Any]) -> Block:
     return block("changed", "\n".join(["SINCE THE LAST SESSION something changed.", *lines]))
 
 
+@lru_cache(maxsize=1024)  # a queue's notes are shown again and again
 def note_entry(note: NoteRow) -> Entry:
-    """A note or a rejected path."""
+    """A note or a rejected path. What it says is not to be changed: it is shared."""
     stale = stale_of(note.stale)
     head = f"[m-{note.id}] {note.kind}, {note.item_id}, {iso(note.at)}{_stale_words(stale)}"
     said = {

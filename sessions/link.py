@@ -18,6 +18,8 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
+from store.text import as_json
+
 _MAX_STOP_BYTES = 65536
 
 
@@ -38,7 +40,7 @@ class Link:
     def send(self, message: Mapping[str, Any]) -> None:
         """Send one message whole. A daemon that is gone is no error: then ``stop_asked`` says so."""
         try:
-            self._sock.sendall(json.dumps(message, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
+            self._sock.sendall(as_json(message).encode("utf-8", "replace") + b"\n")
         except OSError:
             self._stop = True
 

@@ -9,8 +9,9 @@ commands so that they can be copied in any folder.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -118,11 +119,10 @@ def _settle_one(paper: Paper, outboxes: Mapping[str, Path | None], command: tupl
     folder = outboxes[paper.item["queue"]]
     if folder is None or (paper.kind == "answer" and paper.item["result"] is None):
         return _mark(paper)
-    folder.mkdir(parents=True, exist_ok=True)
     data = render(paper, command)
     for name in _names(paper):
         path = folder / name
-        if files.write_new(path, data, point="papers.write"):
+        if _write_new(path, data):
             return _mark(paper, str(path), bytes_digest(data))
         if _is_ours(path, paper):
             there = _bytes_of(path)
@@ -131,15 +131,26 @@ def _settle_one(paper: Paper, outboxes: Mapping[str, Path | None], command: tupl
     return _mark(paper)
 
 
+def _write_new(path: Path, data: bytes) -> bool:
+    """Write it, and make the folder first where there is none."""
+    try:
+        return files.write_new(path, data, point="papers.write")
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return files.write_new(path, data, point="papers.write")
+
+
 def _mark(paper: Paper, path: str | None = None, digest: str | None = None) -> Mark:
     return Mark(paper.item_id, paper.kind, paper.about, path, digest)
 
 
-def _names(paper: Paper) -> list[str]:
+def _names(paper: Paper) -> Iterator[str]:
     stem = _stem(paper.item["name"]) or paper.item["id"]
     number = paper.item["id"] if paper.kind == "answer" else paper.about
-    first = [f"{stem}.{paper.kind}.md", f"{stem}.{number}.{paper.kind}.md"]
-    return first + [f"{stem}.{number}.{tries}.{paper.kind}.md" for tries in range(2, MAX_TRIES)]
+    yield f"{stem}.{paper.kind}.md"
+    yield f"{stem}.{number}.{paper.kind}.md"
+    for tries in range(2, MAX_TRIES):
+        yield f"{stem}.{number}.{tries}.{paper.kind}.md"
 
 
 def _stem(name: str) -> str:
@@ -174,7 +185,7 @@ def _remove_if_ours(paper: Paper, folder: Path | None) -> None:
         if _bytes_digest_of(Path(paper.path)) == paper.digest:
             files.remove(Path(paper.path), point="papers.remove")
         return
-    for name in _names(paper)[:2] if folder is not None else []:
+    for name in islice(_names(paper), 2) if folder is not None else ():
         path = Path(folder or "", name)
         if _but_for_commands(_bytes_of(path)) == _but_for_commands(render(paper)):
             files.remove(path, point="papers.remove")

@@ -132,8 +132,10 @@ def run_session(room: Room, claim: Claim) -> Ended:
 def _outcome(sitting: Sitting) -> Outcome | None:
     """Steps verify to apply. None: a stop was asked for before anything was decided."""
     try:
-        loaded = verify(sitting)
-        context = build_context(sitting, loaded)
+        refresh(sitting)
+        with sitting.room.store.db.read():  # one moment of the store for all that this decision is made from
+            loaded = verify(sitting)
+            context = build_context(sitting, loaded)
         denied = admit(sitting, loaded, context)
         if denied is not None:
             return denied
@@ -144,15 +146,21 @@ def _outcome(sitting: Sitting) -> Outcome | None:
         return edits.unreadable(sitting.claim, str(error))
 
 
-def verify(sitting: Sitting) -> Loaded:
-    """The item's rows are what their digest says; changed source files are indexed anew. Raises Unreadable."""
+def refresh(sitting: Sitting) -> None:
+    """Source files that changed are indexed anew, in commits of their own."""
     room = sitting.room
-    loaded = room.store.loading.load(sitting.claim.node_id)
+    watch = room.sources.get(sitting.claim.queue)
+    changed = watch.refresh(room.store, now=room.clock()) if watch is not None else 0
+    if changed:
+        sitting.record.add("sources", f"{changed} sources indexed anew")
+
+
+def verify(sitting: Sitting) -> Loaded:
+    """The item's rows are what their digest says. Raises Unreadable."""
+    loaded = sitting.room.store.loading.load(sitting.claim.node_id)
     if not loaded.intact:
         raise Unreadable("its content does not match its digest: the row was changed by hand")
-    watch = room.sources.get(loaded.queue)
-    changed = watch.refresh(room.store, now=room.clock()) if watch is not None else 0
-    sitting.record.add("verify", f"{changed} sources indexed anew" if changed else "inputs match")
+    sitting.record.add("verify", "inputs match")
     return loaded
 
 
@@ -267,6 +275,8 @@ def _ask(sitting: Sitting, context: contexts.Context, decider: Decider) -> Asked
                 now=asked_at,
             )
             if isinstance(verdict, Checked):
+                if decider.kind == "extractive":  # what code of our own said stands whole in the decision
+                    raws.clear()
                 return Asked(verdict, decider.decided_by, "", text, None, usage)
             fault = verdict
             request = {**request, "repair": {"fault": fault.words, "reply": text[:4000]}}

@@ -46,9 +46,6 @@ def drain(
         now = room.clock()
         if done >= (plan.sessions_max or SESSIONS_A_WORKER) or link.stop_asked():
             break
-        if not store.claims.ready(queues, now=now, limit=1).now:
-            link.send({"type": "idle"})
-            break
         claim = store.claims.claim(
             queues,
             owner=owner,
@@ -60,7 +57,8 @@ def drain(
             deadline_s=plan.limits.session_timeout,
         )
         if claim is None:
-            continue
+            link.send({"type": "idle"})
+            break
         link.send(
             {
                 "type": "session_started",

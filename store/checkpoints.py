@@ -25,6 +25,7 @@ from store.events import Events
 from store.keys import digest
 from store.loading import Unreadable
 from store.sources import mark_overtaken
+from store.text import as_json
 
 
 class Shown(NamedTuple):
@@ -147,7 +148,7 @@ class Checkpoints:
                 "UPDATE sessions SET outcome = ?, cause = ?, end_version = ?, context_digest = ?, context_chars = ?, "
                 "steps = ?, input_tokens = ?, output_tokens = ?, cost = ?, ended_at = ? WHERE id = ?",
                 (outcome.kind, outcome.why, version, outcome.context_digest, outcome.context_chars,
-                 _json([list(step) for step in outcome.steps]), outcome.input_tokens, outcome.output_tokens,
+                 as_json([list(step) for step in outcome.steps]), outcome.input_tokens, outcome.output_tokens,
                  outcome.cost, now, claim.session_id),
             )  # fmt: skip
             self._events.add(
@@ -159,15 +160,14 @@ class Checkpoints:
 
     def stored_decision(self, item_id: str, node_id: str, reuse_key: str) -> dict[str, Any] | None:
         """The decision already recorded for this node and these inputs: it is never asked again. Raises Unreadable."""
-        with self._db.read() as conn:
-            row = conn.execute(
-                "SELECT body, decided_by FROM decisions WHERE item_id = ? AND node_id = ? AND reuse_key = ?",
-                (item_id, node_id, reuse_key),
-            ).fetchone()
-        if row is None:
+        rows = self._db.rows(
+            "SELECT body, decided_by FROM decisions WHERE item_id = ? AND node_id = ? AND reuse_key = ?",
+            (item_id, node_id, reuse_key),
+        )
+        if not rows:
             return None
         try:
-            return {"body": json.loads(row["body"]), "decided_by": row["decided_by"]}
+            return {"body": json.loads(rows[0]["body"]), "decided_by": rows[0]["decided_by"]}
         except ValueError as error:
             raise Unreadable(f"the stored decision cannot be parsed ({error})") from None
 
@@ -209,7 +209,7 @@ def _move_item(conn: sqlite3.Connection, claim: Claim, outcome: Outcome, now: fl
             "WHERE id = ? AND state = 'open' AND plan_version = ? RETURNING version, state",
             (
                 decided,
-                _json(outcome.result),
+                as_json(outcome.result),
                 int(outcome.unverified),
                 now,
                 now,
@@ -234,12 +234,12 @@ def _store_decision(conn: sqlite3.Connection, claim: Claim, outcome: Outcome, no
         "(node_id, item_id, session_id, reuse_key, kind, decided_by, body, premises, at) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (claim.node_id, claim.item_id, claim.session_id, outcome.reuse_key, (outcome.decision or {})["decision"],
-         outcome.decided_by, _json(outcome.decision), _json(outcome.premises or {}), now),
+         outcome.decided_by, as_json(outcome.decision), as_json(outcome.premises or {}), now),
     )  # fmt: skip
 
 
 def _store_shown(conn: sqlite3.Connection, claim: Claim, outcome: Outcome) -> None:
-    if outcome.kind != "answered":
+    if outcome.kind != "answered" or not outcome.shown:
         return
     conn.executemany(
         "INSERT INTO shown (node_id, item_id, source_id, ref, digest, cited) VALUES (?, ?, ?, ?, ?, ?) "
@@ -250,13 +250,9 @@ def _store_shown(conn: sqlite3.Connection, claim: Claim, outcome: Outcome) -> No
 
 def _reference(outcome: Outcome) -> str:
     """A node's result is in its frozen decision; the node itself stays narrow."""
-    return _json({"decision": outcome.reuse_key, "digest": digest(outcome.result)})
+    return as_json({"decision": outcome.reuse_key, "digest": digest(outcome.result)})
 
 
 def _told(log: Mapping[str, Any] | None) -> dict[str, Any]:
     """What an event says: only what there is to say."""
     return {key: value for key, value in (log or {}).items() if value not in (None, [], {}, "", 0)}
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)

@@ -79,6 +79,10 @@ class Reclaimed(NamedTuple):
     flag_id: str | None
 
 
+class _NothingReady(Exception):
+    """Rolls a claim back that found nothing: an empty queue costs no write."""
+
+
 class Claims:
     """See the module's head."""
 
@@ -126,69 +130,54 @@ class Claims:
         deadline_s: float,
     ) -> Claim | None:
         """Take the first ready node of the first of ``queues`` that has one; None when nothing is ready."""
-        token = uuid.uuid4().hex
-        with self._db.write(point="claim") as conn:
-            row = None
-            for queue in _unpaused(conn, queues):
-                _wake_due(conn, queue, now)
-                row = conn.execute(
-                    "UPDATE nodes SET state = 'running', version = version + 1, attempt = attempt + 1, parked = 0, "
-                    f"changed_at = ? WHERE seq = (SELECT seq FROM nodes WHERE queue = ? AND {_READY} "
-                    "ORDER BY priority DESC, seq LIMIT 1) AND state = 'pending' "
-                    "RETURNING id, item_id, queue, attempt, version",
-                    (now, queue),
-                ).fetchone()
-                if row is not None:
-                    break
-            if row is None:
-                return None
-            item = conn.execute(
-                "SELECT version, plan_version FROM items WHERE id = ?", (row["item_id"],)
-            ).fetchone()
-            session_id = conn.execute(
-                "INSERT INTO sessions (item_id, node_id, queue, trigger, attempt, start_version, started_at) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING id",
-                (row["item_id"], row["id"], row["queue"], trigger, row["attempt"], item["version"], now),
-            ).fetchone()[0]
-            conn.execute(
-                "INSERT INTO leases (node_id, item_id, session_id, token, owner, daemon, expires_at, heartbeat_at, "
-                "deadline_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    row["id"],
-                    row["item_id"],
-                    session_id,
-                    token,
-                    owner,
-                    daemon,
-                    now + lease_s,
-                    now,
-                    now + deadline_s,
-                ),
-            )
-        return Claim(
-            session_id=session_id,
-            item_id=row["item_id"],
-            node_id=row["id"],
-            queue=row["queue"],
-            token=token,
-            attempt=row["attempt"],
-            node_version=row["version"],
-            plan_version=item["plan_version"],
-            deadline_at=now + deadline_s,
-        )
+        try:
+            with self._db.write(point="claim") as conn:
+                row = _take_first(conn, queues, now)
+                started = conn.execute(
+                    "INSERT INTO sessions (item_id, node_id, queue, trigger, attempt, start_version, started_at) "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    (
+                        row["item_id"],
+                        row["id"],
+                        row["queue"],
+                        trigger,
+                        row["attempt"],
+                        row["item_version"],
+                        now,
+                    ),
+                )
+                held = Claim(
+                    session_id=started.lastrowid or 0,
+                    item_id=row["item_id"],
+                    node_id=row["id"],
+                    queue=row["queue"],
+                    token=uuid.uuid4().hex,
+                    attempt=row["attempt"],
+                    node_version=row["version"],
+                    plan_version=row["plan_version"],
+                    deadline_at=now + deadline_s,
+                )
+                conn.execute(
+                    "INSERT INTO leases (node_id, item_id, session_id, token, owner, daemon, expires_at, heartbeat_at, "
+                    "deadline_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    (held.node_id, held.item_id, held.session_id, held.token, owner, daemon, now + lease_s, now,
+                     held.deadline_at),
+                )  # fmt: skip
+        except _NothingReady:
+            return None
+        return held
 
     def extend(self, claim: Claim, *, now: float, until_at: float) -> None:
         """Hold the lease until ``until_at``. Raises CheckpointConflict when it is no longer ours.
 
         A lease that is long enough already is only looked at, so a quick session pays no commit for it.
         """
-        with self._db.read() as conn:
-            row = conn.execute(
-                "SELECT expires_at FROM leases WHERE node_id = ? AND token = ?", (claim.node_id, claim.token)
-            ).fetchone()
-        if row is None:
+        rows = self._db.rows(
+            "SELECT expires_at FROM leases WHERE node_id = ? AND token = ?", (claim.node_id, claim.token)
+        )
+        if not rows:
             raise lost(claim)
-        if row["expires_at"] >= until_at:
+        if rows[0]["expires_at"] >= until_at:
             return
         with self._db.write(point="extend") as conn:
             done = conn.execute(
@@ -330,6 +319,24 @@ def lost(claim: Claim) -> CheckpointConflict:
 def _unpaused(conn: sqlite3.Connection, queues: Sequence[str]) -> list[str]:
     paused = {row[0] for row in conn.execute("SELECT queue FROM paused_queues")}
     return [queue for queue in queues if queue not in paused]
+
+
+def _take_first(conn: sqlite3.Connection, queues: Sequence[str], now: float) -> sqlite3.Row:
+    """The node that is now running, with its item's versions. Raises _NothingReady."""
+    for queue in _unpaused(conn, queues):
+        _wake_due(conn, queue, now)
+        row: sqlite3.Row | None = conn.execute(
+            "UPDATE nodes SET state = 'running', version = version + 1, attempt = attempt + 1, parked = 0, "
+            f"changed_at = ? WHERE seq = (SELECT seq FROM nodes WHERE queue = ? AND {_READY} "
+            "ORDER BY priority DESC, seq LIMIT 1) AND state = 'pending' "
+            "RETURNING id, item_id, queue, attempt, version, "
+            "(SELECT version FROM items WHERE items.id = nodes.item_id) AS item_version, "
+            "(SELECT plan_version FROM items WHERE items.id = nodes.item_id) AS plan_version",
+            (now, queue),
+        ).fetchone()
+        if row is not None:
+            return row
+    raise _NothingReady
 
 
 def _wake_due(conn: sqlite3.Connection, queue: str, now: float) -> None:

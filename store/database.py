@@ -9,10 +9,11 @@ Only the standard library is imported here: the read verbs of the command line s
 
 from __future__ import annotations
 
+import operator
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -64,6 +65,10 @@ class Database:
             yield conn
         finally:
             conn.execute("ROLLBACK")
+
+    def rows(self, sql: str, values: Sequence[object] = ()) -> list[sqlite3.Row]:
+        """All rows of one statement: a snapshot of its own, or the one that this thread is in."""
+        return self.connection().execute(sql, values).fetchall()
 
     @contextmanager
     def write(self, *, point: str, wait_s: float | None = None) -> Iterator[sqlite3.Connection]:
@@ -186,8 +191,8 @@ def marks(values: Collection[object]) -> str:
     return ", ".join("?" * len(values))
 
 
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "surrogateescape")
+_text = operator.methodcaller("decode", "utf-8", "surrogateescape")
+"""Bytes of a TEXT column as a string; called for each of them, so it is no function of Python's."""
 
 
 def _quoted(path: Path) -> str:

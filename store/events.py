@@ -10,11 +10,11 @@ A claim writes none: its session's row tells of it.
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Mapping
 
 from store.database import Database
+from store.text import as_json
 
 
 class Events:
@@ -37,7 +37,7 @@ class Events:
         """Append one event in the transaction ``conn`` is in."""
         conn.execute(
             "INSERT INTO events (at, kind, queue, item_id, session_id, data) VALUES (?, ?, ?, ?, ?, ?)",
-            (now, kind, queue, item_id, session_id, json.dumps(data or {}, ensure_ascii=False)),
+            (now, kind, queue, item_id, session_id, as_json(data or {})),
         )
 
     def note(self, *, now: float, kind: str, queue: str | None = None, data: Mapping[str, object]) -> None:

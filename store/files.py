@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import itertools
 import os
-import tempfile
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -20,6 +20,7 @@ from store.points import reach
 _PREFIX, _SUFFIX = ".shiftwork-", ".tmp"  # .shiftwork-PID-….tmp
 _RENAME_NOREPLACE = 1
 _AT_FDCWD = -100
+_numbers = itertools.count(1)
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -99,18 +100,28 @@ def fsync_folder(folder: Path) -> None:
 
 
 def _temporary_beside(path: Path, data: bytes, *, mode: int, fsync: bool) -> str:
-    fd, temporary = tempfile.mkstemp(prefix=f"{_PREFIX}{os.getpid()}-", suffix=_SUFFIX, dir=path.parent)
+    fd, temporary = _new_beside(os.fspath(path), mode)
     try:
-        with os.fdopen(fd, "wb") as out:
-            out.write(data)
-            out.flush()
-            os.fchmod(out.fileno(), mode & ~_umask())
+        with open(fd, "wb", buffering=0) as out:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[out.write(rest) :]
             if fsync:
-                os.fsync(out.fileno())
+                os.fsync(fd)
     except BaseException:
         os.unlink(temporary)
         raise
     return temporary
+
+
+def _new_beside(path: str, mode: int) -> tuple[int, str]:
+    """A file of a name that nobody has, in the folder of ``path``, with ``mode`` under the umask."""
+    start = f"{os.path.dirname(path) or '.'}/{_PREFIX}{os.getpid()}-"
+    while True:
+        temporary = f"{start}{next(_numbers)}{_SUFFIX}"
+        with suppress(FileExistsError):  # of a process long gone that had our number
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+            return os.open(temporary, flags, mode), temporary
 
 
 def _rename_exclusive(src: str, dst: str) -> None:
@@ -136,12 +147,3 @@ def _lives(pid: int) -> bool:
         return owners.verdict(owners.of(pid)) != "dead"  # a zombie writes nothing any more
     except ProcessLookupError:
         return False
-
-
-def _umask() -> int:
-    """This process's umask, without changing it even for a moment."""
-    with open("/proc/self/status", encoding="ascii", errors="replace") as status:
-        for line in status:
-            if line.startswith("Umask:"):
-                return int(line.split()[1], 8)
-    return 0o022

@@ -9,9 +9,12 @@ from collections.abc import Mapping, Sequence
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 
 
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
 def canonical(value: object) -> str:
     """One spelling of a JSON value: sorted keys, no spaces, as UTF-8 text."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return _CANONICAL.encode(value)
 
 
 def digest(*parts: object) -> str:

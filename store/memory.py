@@ -15,6 +15,7 @@ from store.checkpoints import Outcome
 from store.claims import Claim
 from store.database import Database, marks
 from store.search import add_doc, fold_if_due
+from store.text import as_json
 
 
 class NoteRow(NamedTuple):
@@ -139,7 +140,7 @@ class Memory:
             "INSERT INTO notes (queue, item_id, node_id, kind, text, sources, pinned, at) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             [
-                (claim.queue, claim.item_id, claim.node_id, note.kind, note.text, json.dumps(list(note.sources)),
+                (claim.queue, claim.item_id, claim.node_id, note.kind, note.text, as_json(note.sources),
                  int(note.pinned), now)
                 for note in outcome.notes
             ],
@@ -174,7 +175,7 @@ def _add_conclusion(conn: sqlite3.Connection, claim: Claim, one: Any, now: float
             claim.node_id,
             one["subject"],
             one["value"],
-            json.dumps(one["evidence"]),
+            as_json(one["evidence"]),
             now,
         ),
     ).fetchone()[0]
@@ -198,7 +199,7 @@ def _add_episode(
             node_id,
             text,
             digest,
-            json.dumps(list(evidence)),
+            as_json(evidence),
             int(failed),
             source,
             trust,
@@ -221,8 +222,8 @@ def _operator_constraints(conn: sqlite3.Connection, queue: str) -> list[sqlite3.
 
 
 _NOTES = (
-    "SELECT n.id, n.item_id, n.node_id, n.kind, n.text, n.sources, n.pinned, n.stale, n.merged, n.at, "
-    "i.state = 'open' AS live FROM notes n JOIN items i ON i.id = n.item_id"
+    "SELECT n.id, n.item_id, n.node_id, n.kind, n.text, n.sources, n.pinned, i.state = 'open', n.stale, n.merged, n.at "
+    "FROM notes n JOIN items i ON i.id = n.item_id"
 )
 
 
@@ -237,12 +238,11 @@ def _live_notes(conn: sqlite3.Connection, queue: str, item_id: str) -> list[Note
     return [_note(row) for row in rows]
 
 
-def _note(row: sqlite3.Row) -> NoteRow:
-    sources = () if row["sources"] == "[]" else tuple(json.loads(row["sources"]))
-    return NoteRow(
-        row["id"], row["item_id"], row["node_id"], row["kind"], row["text"], sources,
-        bool(row["pinned"]), bool(row["live"]), row["stale"], row["merged"], row["at"],
-    )  # fmt: skip
+def _note(row: Sequence[Any]) -> NoteRow:
+    """Columns by their places: every session reads all the notes that its queue shares."""
+    one, item_id, node_id, kind, text, sources, pinned, cited, stale, merged, at = row
+    said = () if sources == "[]" else tuple(json.loads(sources))
+    return NoteRow(one, item_id, node_id, kind, text, said, pinned != 0, cited != 0, stale, merged, at)
 
 
 def _episode(row: sqlite3.Row) -> EpisodeRow:

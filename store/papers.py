@@ -49,17 +49,24 @@ class Papers:
 
     def due(self, *, item_id: str | None = None) -> Iterator[Paper]:
         """Papers to write or to remove, oldest first, of one item or of all: each that is due now comes once."""
-        with self._db.read() as conn:
-            rows = conn.execute(
-                "SELECT item_id, kind, about FROM papers WHERE state IN ('due', 'unwanted') "
-                + ("AND item_id = ? " if item_id else "")
-                + "ORDER BY at",
-                (item_id,) if item_id else (),
-            ).fetchall()
-        for key in rows:  # read one by one: a folder may take its time, and no snapshot is held over it
+        if item_id is not None:
+            yield from self._of_item(item_id)
+            return
+        keys = self._db.rows(
+            "SELECT item_id, kind, about FROM papers WHERE state IN ('due', 'unwanted') ORDER BY at"
+        )
+        for key in keys:  # read one by one: a folder may take its time, and no snapshot is held over it
             paper = self._still_due(tuple(key))
             if paper is not None:
                 yield paper
+
+    def _of_item(self, item_id: str) -> list[Paper]:
+        with self._db.read() as conn:
+            rows = conn.execute(
+                "SELECT * FROM papers WHERE item_id = ? AND +state IN ('due', 'unwanted') ORDER BY at",
+                (item_id,),
+            ).fetchall()
+            return [_paper(conn, row) for row in rows]
 
     def _still_due(self, key: tuple[str, ...]) -> Paper | None:
         with self._db.read() as conn:
@@ -102,14 +109,16 @@ def _paper(conn: sqlite3.Connection, row: sqlite3.Row) -> Paper:
         flag = dict(conn.execute("SELECT * FROM flags WHERE id = ?", (row["about"],)).fetchone())
         flag["questions"] = parsed(flag["questions"], []) or [{"question": "(the question cannot be read)"}]
     refs = (item["result"] or {}).get("citations", [])
-    item["cited"] = [
-        dict(one)
-        for one in conn.execute(
-            "SELECT p.ref, p.text, p.heading, s.path FROM passages p JOIN sources s ON s.id = p.source_id "
-            f"WHERE p.queue = ? AND p.gone_at IS NULL AND p.ref IN ({marks(refs)})",
-            (item["queue"], *refs),
-        )
-    ]
+    item["cited"] = _cited(conn, item["queue"], refs) if refs else []
     return Paper(
         row["item_id"], row["kind"], row["about"], row["state"], row["path"], row["digest"], item, flag
     )
+
+
+def _cited(conn: sqlite3.Connection, queue: str, refs: Sequence[str]) -> list[dict[str, Any]]:
+    found = conn.execute(
+        "SELECT p.ref, p.text, p.heading, s.path FROM passages p JOIN sources s ON s.id = p.source_id "
+        f"WHERE p.queue = ? AND p.gone_at IS NULL AND p.ref IN ({marks(refs)})",
+        (queue, *refs),
+    )
+    return [dict(one) for one in found]

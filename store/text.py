@@ -37,6 +37,10 @@ def first_line(text: str, limit: int = 120) -> str:
     return ""
 
 
+as_json = json.JSONEncoder(ensure_ascii=False).encode
+"""A value as it is stored; the encoder is made once."""
+
+
 def parsed(text: str | None, otherwise: T) -> T:
     """JSON of one row, or ``otherwise`` where there is none, it does not parse, or it is of another type."""
     if not isinstance(text, str):
