@@ -13,6 +13,7 @@ forget: a kill -9 at any line loses nothing.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import sqlite3
@@ -31,7 +32,9 @@ from daemon.config import Config
 from daemon.early import Early
 from daemon.engine import Engine
 from daemon.paging import Paging
+from daemon.sdnotify import Line, patience
 from daemon.starting import Opened
+from daemon.supervision import Supervision
 from daemon.terminal import Terminal
 from daemon.waking import Waking
 from notify.heartbeat import Heartbeat, progress_holds
@@ -45,6 +48,12 @@ SOONEST_S = 0.05
 LATEST_S = 60.0
 """A wait for a time is looked at again after this long: the wall clock may be set and the machine may sleep."""
 PAGER_WAIT_S = 10.0
+STUCK_S = 300.0
+"""A turn of the loop that lasts longer is stuck: the watchdog is no longer fed. The store's waits are far shorter."""
+PUT_AWAY_S = 30.0
+"""What the end may take beyond the grace."""
+START_S = 1200.0
+"""What a start may take: a migration has ten minutes, then the store is checked and workers are prepared."""
 AT_ONCE_S = 5.0
 
 
@@ -57,9 +66,12 @@ class Service:
         said: Terminal,
         *,
         early: Early | None = None,
+        manager: Line | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._early = early or Early()
+        self._manager = Supervision(manager or Line(), well=self._is_well, clock=clock)
+        self._turn_ends_by = time.monotonic() + STUCK_S
         self._config, self._lock, self._store = opened.config, opened.lock, opened.store
         self._said, self._clock = said, clock
         self._wake = asyncio.Event()
@@ -105,6 +117,8 @@ class Service:
                 self._said.plain(line)
             self._paging.start()
             await asyncio.gather(self._engine.start(), self._waking.start(self._config))
+            self._manager.watch()
+            self._manager.ready()
             await self._loop()
         except ShiftworkError as error:
             self._fatal = self._fatal or error
@@ -116,13 +130,17 @@ class Service:
     async def _loop(self) -> None:
         while not self._stop.is_set():
             self._wake.clear()
+            self._turn_ends_by = time.monotonic() + STUCK_S
             if self._reload:
                 self._reload = False
-                await self._read_configuration()
+                self._manager.reloading()
+                self._manager.refused = await self._read_configuration()
+                self._manager.ready()
             self._keep_lock()
             await self._mind_the_clock()
             due_at = await self._engine.turn()
             self._beat()
+            await self._show_status()
             await self._wait(due_at)
 
     def _keep_lock(self) -> None:
@@ -133,18 +151,22 @@ class Service:
 
     async def _wait(self, due_at: float | None) -> None:
         now = self._clock()
-        times = [due_at, self._heartbeat.due_at(now) if self._heartbeat else None]
+        times = [due_at, self._heartbeat.due_at(now) if self._heartbeat else None, self._manager.due_at()]
         due = [max(min(at - now, LATEST_S), SOONEST_S) for at in times if at is not None]
         if not self._rested:
             due.append(REST_AFTER_S)
+        self._turn_ends_by = math.inf
         try:
             await asyncio.wait_for(self._wake.wait(), min(due, default=None))
         except TimeoutError:
+            if due_at is not None and due_at <= self._clock():
+                self._manager.changed()
             if not self._rested and (due_at is None or due_at > self._clock()):
                 self._rested = True
                 await self._engine.rest()
         else:
             self._rested = False
+            self._manager.changed()
 
     # ---------------------------------------------------------------- wakes
 
@@ -180,7 +202,9 @@ class Service:
         self._stops += 1
         if self._stops == 1:
             busy = [worker.session for worker in self._engine.pool.workers.values() if worker.session]
-            self._said.note(terminal.waiting_words(busy, self._config.daemon.grace))
+            words = terminal.waiting_words(busy, self._config.daemon.grace)
+            self._manager.stopping(words.partition(". ")[0], self._config.daemon.grace + PUT_AWAY_S)
+            self._said.note(words)
         else:
             self._said.note("ending at once")
             self._engine.pool.kill_all("stopped")
@@ -189,6 +213,7 @@ class Service:
         self._wake.set()
 
     def _asked_to_reload(self) -> None:
+        self._manager.reloading()
         self._reload = True
         self._wake.set()
 
@@ -203,7 +228,8 @@ class Service:
 
     # ---------------------------------------------------------------- now and then
 
-    async def _read_configuration(self) -> None:
+    async def _read_configuration(self) -> str:
+        """The new configuration in force, or words for why the old one still is."""
         file = self._config.file
         try:
             fresh = await asyncio.to_thread(configuration.load, file)
@@ -216,14 +242,14 @@ class Service:
             self._said.note(
                 f"the new configuration is refused, the old one stays in force. See:  {check}\n{problem}"
             )
-            return
+            return "the new configuration is refused, the old one stays in force"
         try:
             await self._engine.in_store(
                 partial(starting.sync_constraints, self._store, fresh, now=self._clock())
             )
         except (StoreBusy, sqlite3.OperationalError, OSError) as error:
             self._said.note(f"the new configuration is not in force yet: {error}; send SIGHUP again")
-            return
+            return "the new configuration is not in force yet"
         self._config = fresh
         self._engine.reconfigure(fresh)
         self._paging.reconfigure(policy_from(fresh.notify), starting.scene_of(fresh))
@@ -231,6 +257,7 @@ class Service:
         await self._waking.restart(fresh)
         self._lock.note(digest=fresh.digest)
         self._said.note(f"read {terminal.path_words(file)} again; it is in force")
+        return ""
 
     async def _mind_the_clock(self) -> None:
         """A jump of the wall clock (or a sleep of the machine) is written down; it makes one look, no burst."""
@@ -256,10 +283,26 @@ class Service:
         )
         self._heartbeat.beat(progress=progress and not self._engine.trouble, now=now)
 
+    async def _show_status(self) -> None:
+        """What a service manager shows of us: the words of ``status`` in a line. Without one nothing is read."""
+        due_at = self._manager.due_at()
+        if due_at is None or due_at > self._clock():
+            return
+        with suppress(ShiftworkError, sqlite3.Error, OSError):
+            now = self._clock()
+            self._manager.trouble = self._engine.trouble
+            self._manager.show(await self._engine.in_store(partial(self._store.views.glance, now=now)))
+
+    def _is_well(self) -> bool:
+        """FIELD 52: the loop turns or waits, the store answers it, and no worker outlives its own deadline."""
+        return time.monotonic() < self._turn_ends_by and self._engine.pool.all_in_time()
+
     # ---------------------------------------------------------------- the end
 
     async def _put_away(self) -> None:
         """Everything that runs is ended, everything that is known is written, the lock is let go."""
+        self._turn_ends_by = time.monotonic() + self._config.daemon.grace + 2 * PUT_AWAY_S
+        self._manager.stopping("stopping", self._config.daemon.grace + PUT_AWAY_S)
         if self._fatal is None:
             await asyncio.gather(self._waking.stop(), self._engine.stop(self._grace_s()))
         else:
@@ -275,23 +318,25 @@ class Service:
         self._store.db.on_disk_trouble = None
         self._store.close()
         self._lock.release()
+        self._manager.close()
         self._said.plain(terminal.left_words(left, screen.command("run", config=self._config.file)))
 
     def _grace_s(self) -> float:
         return self._config.daemon.grace if self._stops < 2 else 0.0
 
 
-def run(file: Path, said: Terminal) -> None:
+def run(file: Path, said: Terminal, manager: Line) -> None:
     """Open up and serve until told to stop. Raises what ended it."""
     with early.signals() as came:
+        manager.say("STATUS=opening the store", patience(START_S))
         opened = starting.open_up(file, warn=said.note)
         for line in opened.told:
             said.note(line)
-        asyncio.run(_serve(opened, said, came))
+        asyncio.run(_serve(opened, said, came, manager))
 
 
-async def _serve(opened: Opened, said: Terminal, came: Early) -> None:
-    await Service(opened, said, early=came).run()
+async def _serve(opened: Opened, said: Terminal, came: Early, manager: Line) -> None:
+    await Service(opened, said, early=came, manager=manager).run()
 
 
 def _later(loop: asyncio.AbstractEventLoop, work: Callable[[], None]) -> None:

@@ -59,6 +59,8 @@ class Worker:
         self.ended_by: Cause | None = None
         self.buffer = b""
         self.timer: asyncio.TimerHandle | None = None
+        self.bound_at = 0.0
+        """Until when it may go on, on the loop's clock."""
 
 
 class Death(NamedTuple):
@@ -170,6 +172,11 @@ class Pool:
         worker.ended_by = worker.ended_by or cause
         owners.kill_group(worker.owner)
 
+    def all_in_time(self) -> bool:
+        """Whether no worker lives on past its deadline, beyond what killing it takes."""
+        now = asyncio.get_running_loop().time()
+        return all(worker.bound_at + 2 * _KILL_AGAIN_S > now for worker in self.workers.values())
+
     def kill_all(self, cause: Cause = "stopped") -> None:
         """End all workers now."""
         for worker in list(self.workers.values()):
@@ -235,13 +242,17 @@ class Pool:
             self._bind(worker, self._quiet_s)
 
     def _bind(self, worker: Worker, seconds: float) -> None:
+        worker.bound_at = asyncio.get_running_loop().time() + seconds
+        self._look_after(worker, seconds)
+
+    def _look_after(self, worker: Worker, seconds: float) -> None:
         if worker.timer is not None:
             worker.timer.cancel()
         worker.timer = asyncio.get_running_loop().call_later(seconds, self._overdue, worker)
 
     def _overdue(self, worker: Worker) -> None:
         self.kill(worker, "deadline")
-        self._bind(worker, _KILL_AGAIN_S)  # a process in an uninterruptible wait dies later: look again
+        self._look_after(worker, _KILL_AGAIN_S)  # a process in an uninterruptible wait dies later: look again
 
     # ---------------------------------------------------------------- how workers end
 

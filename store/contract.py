@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # types alone: who names this file loads nothing for it
     from store.alert_rows import Alert, Change, Claimed, Facts, Live
     from store.checkpoints import Committed, Outcome
     from store.claims import Claim, Lease, Ready, Reclaimed
+    from store.counting import Glance
     from store.history import Raw
     from store.intake import Handed, Taken
     from store.loading import Loaded
@@ -313,6 +314,9 @@ class ViewsPart(Protocol):
 
     def open_by_queue(self) -> dict[str, int]:
         """Open items per queue."""
+
+    def glance(self, *, now: float) -> Glance:
+        """Open items by state, cheaply."""
 
     def left(self) -> dict[str, int]:
         """Open items, and those that wait for a person."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 COUNTED = ("queued", "running", "waiting", "parked", "stalled", "stuck", "paused", "done", "aborted")
 HOURS = 24
@@ -56,6 +56,39 @@ def empty_counts() -> dict[str, Any]:
         "forced_retries_in_a_row": 0,
         "queue_paused": False,
     }
+
+
+class Glance(NamedTuple):
+    """Open items by their shown state, over all queues; since when the oldest of those that wait has waited."""
+
+    queued: int
+    running: int
+    waiting: int
+    parked: int
+    paused: int
+    stuck: int
+    oldest_waiting_at: float | None
+
+
+def glance(conn: sqlite3.Connection, now: float) -> Glance:
+    """The open items alone: what is done, which only grows, is not counted."""
+    special = dict.fromkeys(Glance._fields, 0)
+    rows = conn.execute(
+        f"SELECT shown, count(*) FROM ({SHOWN} AND i.id IN ({SPECIAL_IDS})) GROUP BY shown", {"now": now}
+    )
+    special.update(tuple(row) for row in rows)
+    total = sum(
+        conn.execute("SELECT count(*) FROM items WHERE queue = ? AND state = 'open'", (queue,)).fetchone()[0]
+        for queue in queues_with_items(conn)
+    )
+    oldest_at = conn.execute(
+        "SELECT min(waiting_since_at) FROM flags WHERE state IN ('waiting', 'parked') "
+        "AND (state = 'waiting' OR parked_until_at <= ?)",
+        (now,),
+    ).fetchone()[0]
+    elsewhere = {name: special[name] for name in ("running", "waiting", "parked", "paused", "stuck")}
+    queued = total - sum(elsewhere.values())
+    return Glance(queued=queued, **elsewhere, oldest_waiting_at=oldest_at)
 
 
 def queues_with_items(conn: sqlite3.Connection) -> list[str]:

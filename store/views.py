@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from store import counting
-from store.counting import COUNTED, SHOWN, SPECIAL_IDS, empty_counts
+from store.counting import COUNTED, SHOWN, SPECIAL_IDS, Glance, empty_counts
 from store.database import Database
 from store.errors import no_flag, no_item
 from store.text import parsed
@@ -305,6 +305,11 @@ class Views:
                 "SELECT queue, count(*) FROM items WHERE state = 'open' GROUP BY queue"
             ).fetchall()
         return {row[0]: row[1] for row in rows}
+
+    def glance(self, *, now: float) -> Glance:
+        """How many items are open, by state, and how long the oldest has waited: cheap enough to ask often."""
+        with self._db.read() as conn:
+            return counting.glance(conn, now)
 
     def left(self) -> dict[str, int]:
         """Open items: how many in all, and how many of them wait for a person."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import time
 from pathlib import Path
@@ -35,8 +36,11 @@ def run(args: argparse.Namespace) -> int:
     from daemon.platform import require_linux
 
     require_linux()
-    file = light.find(args.config)
+    from daemon import sdnotify
     from daemon.terminal import Terminal
+
+    line = sdnotify.take(os.environ)  # before any child is started
+    file = light.find(args.config)
 
     said = Terminal()
     if args.once or args.drain:
@@ -44,9 +48,13 @@ def run(args: argparse.Namespace) -> int:
 
         oneshot.run(file, said, "once" if args.once else "drain")
     else:
+        import faulthandler
+
         from daemon import service
 
-        service.run(file, said)
+        if line.watchdog_s is not None:
+            faulthandler.enable()  # a watchdog's SIGABRT tells where each thread was
+        service.run(file, said, line)
     return 0
 
 
