@@ -94,6 +94,7 @@ class Net:
             watch_filter=lambda change, path: change != Change.deleted and _is_work(path),
             debounce=STEP_MS,
             step=STEP_MS,
+            rust_timeout=0,  # else its thread comes back every 5 s, for nothing; a stop it sees at the next step
             force_polling=self._poll_every_s is not None,
             poll_delay_ms=round((self._poll_every_s or 1.0) * 1000),
             recursive=False,
