@@ -19,7 +19,7 @@ from daemon.config_words import Problem
 from daemon.sections import HttpSettings, QueueSettings
 from daemon.toml_lines import KeyPath, key_lines, line_of
 from notify.config import NotifySettings
-from sessions.config import DECIDERS, LATER_DECIDERS, DaemonLimits, Decider
+from sessions.config import DECIDERS, DaemonLimits, Decider
 from store.errors import ConfigProblem
 from store.keys import bytes_digest
 from store.settings import Name, RelativePath, Section
@@ -114,7 +114,7 @@ class _Reader:
         daemon = self._section(DaemonLimits, ("daemon",), self.data.get("daemon", {}))
         http = self._section(HttpSettings, ("http",), self.data.get("http", {}))
         notify = self._section(NotifySettings, ("notify",), self.data.get("notify", {}))
-        deciders = self._kinds("deciders", DECIDERS, later=LATER_DECIDERS, plugins=False)
+        deciders = self._kinds("deciders", DECIDERS, later=(), plugins=False)
         triggers = self._kinds("triggers", TRIGGERS, later=(), plugins=True)
         queues = self._queues()
         parts = config_rules.Parts(

@@ -69,6 +69,8 @@ def secret_files(parts: Parts) -> Iterator[tuple[KeyPath, Path]]:
     for section, model in parts.sections.items():
         if model is not None:
             yield from _files_in(model, (section,))
+    for name, decider in parts.deciders.items():
+        yield from _files_in(decider, ("deciders", name))
 
 
 def _files_in(model: Section, path: KeyPath) -> Iterator[tuple[KeyPath, Path]]:

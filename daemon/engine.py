@@ -313,16 +313,21 @@ class Engine:
             self._on_trouble(None)
 
 
+MODEL_KINDS = ("anthropic", "ollama", "openai")  # httpx comes with each of them
+
+
 def _preload(config: Config) -> tuple[str, ...]:
     """What a worker needs anyway is imported once, before the fork. numpy only where passages are ranked."""
     ranks = any(queue.sources for queue in config.queues.values())
-    extracts = any(config.deciders[queue.decider].kind == "extractive" for queue in config.queues.values())
+    kinds = {config.deciders[queue.decider].kind for queue in config.queues.values()}
+    extracts = "extractive" in kinds
     return (
         "sessions.worker",
         "sessions.deciders.command",
         "store.alerts",
         *(("memory.retrieval",) if ranks or extracts else ()),
         *(("sessions.deciders.extractive",) if extracts else ()),
+        *(f"sessions.deciders.{kind}" for kind in sorted(kinds) if kind in MODEL_KINDS),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from memory.config import MemoryLimits
+from sessions.models import AnthropicDecider, OllamaDecider, OpenaiDecider
 from store.settings import Duration, Many, Name, RelativePath, Section, Size, Text
 from store.units import parse_duration, parse_size
 
@@ -15,7 +16,6 @@ Decision = Literal["answer", "flag", "park"]
 ConstraintKind = Literal["scope", "prohibition", "acceptance", "interface"]
 
 LATER_DECISIONS = ("act", "plan", "rewind")
-LATER_DECIDERS = ("openai", "ollama", "anthropic")
 
 
 class DaemonLimits(Section):
@@ -92,5 +92,14 @@ class CommandDecider(Section):
     max_output: Annotated[Size, Field(ge=1024)] = parse_size("1MiB")
 
 
-Decider = Annotated[ExtractiveDecider | CommandDecider, Field(discriminator="kind")]
-DECIDERS: dict[str, type[Section]] = {"extractive": ExtractiveDecider, "command": CommandDecider}
+Decider = Annotated[
+    ExtractiveDecider | CommandDecider | OpenaiDecider | OllamaDecider | AnthropicDecider,
+    Field(discriminator="kind"),
+]
+DECIDERS: dict[str, type[Section]] = {
+    "extractive": ExtractiveDecider,
+    "command": CommandDecider,
+    "openai": OpenaiDecider,
+    "ollama": OllamaDecider,
+    "anthropic": AnthropicDecider,
+}

@@ -24,10 +24,10 @@ from memory import context as contexts
 from memory import notes as compaction
 from memory.sources import SourceWatch
 from sessions import apply as edits
+from sessions import asking
 from sessions.config import DaemonLimits, QueuePolicy
-from sessions.decider import Decider, DeciderFailure
-from sessions.decisions import Usage
-from sessions.ladder import Checked, Fault, climb
+from sessions.decider import Decider, DeciderFailure, Fault, Reply
+from sessions.ladder import Checked, climb
 from sessions.link import Link
 from store.checkpoints import Committed, Outcome, Step
 from store.claims import Claim
@@ -40,7 +40,6 @@ from store.points import outside
 
 CALL_MARGIN_S = 1.0
 FAILURE_LIMIT = 5
-USAGE = ("input_tokens", "output_tokens", "cost")
 
 Clock = Callable[[], float]
 
@@ -79,6 +78,7 @@ class Asked(NamedTuple):
     raw: str
     retry_after_s: float | None
     usage: Mapping[str, Any]
+    permanent: bool = False
 
 
 class _Record:
@@ -198,7 +198,7 @@ def decide(sitting: Sitting, loaded: Loaded, context: contexts.Context) -> Asked
             json.dumps(stored["body"]),
             shown=context.ids | _named(stored["body"]),
             allowed=policy.decisions,
-            must_cite=False,
+            cite=None,
             now=float("-inf"),
         )
         if isinstance(verdict, Checked):
@@ -220,7 +220,7 @@ def apply(sitting: Sitting, loaded: Loaded, context: contexts.Context, asked: As
             asked.fault,
             asked.raw,
             retry_after_s=asked.retry_after_s,
-            limit=FAILURE_LIMIT,
+            limit=1 if asked.permanent else FAILURE_LIMIT,
             now=now,
         )
     else:
@@ -259,19 +259,24 @@ def _ask(sitting: Sitting, context: contexts.Context, decider: Decider) -> Asked
     """One call, and one repair call with the validator's words."""
     claim, clock = sitting.claim, sitting.room.clock
     asked_at = clock()  # a time that passes while the decider thinks was still to come when it chose it
-    request: dict[str, Any] = dict(context.request)
+    cite = asking.to_cite(decider, context, sitting.policy)
+    request = asking.request_of(context, sitting.policy, asked_at=asked_at)
+    wants_text = getattr(decider, "wants_text", False)
+    if wants_text:
+        request = asking.with_text(request, context, must_cite=cite is not None)
     usage: dict[str, Any] = {}
     raws: list[Raw] = []
     text, fault = "", Fault("", "")
     try:
         for _call_number in (1, 2):
-            text = _call(sitting, decider, request, raws)
-            usage = _added(usage, text)
-            verdict = climb(
+            reply = _call(sitting, decider, request, raws)
+            usage, text = asking.spent(usage, reply), reply.text
+            verdict = reply.fault or climb(
                 text,
                 shown=context.ids,
                 allowed=sitting.policy.decisions,
-                must_cite=decider.must_cite,
+                cite=cite,
+                quotable=context.text if wants_text and cite is not None else None,
                 now=asked_at,
             )
             if isinstance(verdict, Checked):
@@ -281,9 +286,18 @@ def _ask(sitting: Sitting, context: contexts.Context, decider: Decider) -> Asked
             fault = verdict
             request = {**request, "repair": {"fault": fault.words, "reply": text[:4000]}}
     except DeciderFailure as failure:
+        raws += [Raw(claim.session_id, claim.item_id, one.kind, one.text, clock()) for one in failure.wire]
         raws.append(Raw(claim.session_id, claim.item_id, "error", str(failure), clock()))
-        unknown = dict.fromkeys(USAGE)
-        return Asked(None, decider.decided_by, str(failure), failure.raw, failure.retry_after_s, unknown)
+        unknown = dict.fromkeys(asking.USAGE)
+        return Asked(
+            None,
+            decider.decided_by,
+            str(failure),
+            failure.raw,
+            failure.retry_after_s,
+            unknown,
+            failure.permanent,
+        )
     finally:
         lost = sitting.room.store.history.add(raws)
         if lost:
@@ -291,36 +305,29 @@ def _ask(sitting: Sitting, context: contexts.Context, decider: Decider) -> Asked
     return Asked(None, decider.decided_by, f"bad output: {fault.words}", text, None, usage)
 
 
-def _call(sitting: Sitting, decider: Decider, request: Mapping[str, Any], raws: list[Raw]) -> str:
+def _call(sitting: Sitting, decider: Decider, request: Mapping[str, Any], raws: list[Raw]) -> Reply:
     room, claim = sitting.room, sitting.claim
     now = room.clock()
     timeout_s = max(claim.deadline_at - now - CALL_MARGIN_S, 0.1)
     room.store.claims.extend(claim, now=now, until_at=now + timeout_s + room.limits.lease)
-    if (
-        decider.kind != "extractive"
-    ):  # code of our own is no call to the outside; its request can be built again
-        raws.append(
-            Raw(claim.session_id, claim.item_id, "request", json.dumps(request, ensure_ascii=False), now)
-        )
+
+    def keep(kind: str, text: str) -> None:
+        raws.append(Raw(claim.session_id, claim.item_id, kind, text, room.clock()))
+
+    wired = getattr(
+        decider, "wants_text", False
+    )  # a model's server gets another request, which it tells of itself
+    if decider.kind != "extractive" and not wired:  # code of our own is no call to the outside
+        keep("request", json.dumps(request, ensure_ascii=False))
     with outside("decider.call"):
         reply = decider.decide(request, timeout_s=timeout_s)
-    raws.append(Raw(claim.session_id, claim.item_id, "reply", reply.text, room.clock()))
+    for one in reply.wire:
+        keep(one.kind, one.text)
+    if not reply.wire:
+        keep("reply", reply.text)
     if reply.stderr:
-        raws.append(Raw(claim.session_id, claim.item_id, "stderr", reply.stderr, room.clock()))
-    return reply.text
-
-
-def _added(usage: Mapping[str, Any], text: str) -> dict[str, Any]:
-    """Usage over the calls of one session; a number one of them did not give, or that is none, is unknown."""
-    try:
-        new = Usage.model_validate_json(json.dumps(json.loads(text)["usage"])).model_dump()
-    except (ValueError, TypeError, KeyError, RecursionError):
-        new = {}
-    out: dict[str, Any] = {}
-    for name in USAGE:
-        value, before = new.get(name), usage.get(name) if usage else 0
-        out[name] = None if value is None or before is None else value + before
-    return out
+        keep("stderr", reply.stderr)
+    return reply
 
 
 def _named(body: Mapping[str, Any]) -> set[str]:

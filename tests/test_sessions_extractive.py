@@ -44,9 +44,7 @@ def decided(asked, threshold=THRESHOLD):
     decider = ExtractiveDecider(threshold=threshold)
     reply = decider.decide(asked, timeout_s=10)
     ids = {one["id"] for one in asked["passages"]} | {one["flag"] for one in asked["answers"]}
-    verdict = ladder.climb(
-        reply.text, shown=ids, allowed=("answer", "flag"), must_cite=decider.must_cite, now=0.0
-    )
+    verdict = ladder.climb(reply.text, shown=ids, allowed=("answer", "flag"), cite=ids, now=0.0)
     assert isinstance(verdict, ladder.Checked), verdict
     assert json.loads(reply.text)["usage"] == {"input_tokens": 0, "output_tokens": 0, "cost": 0.0}
     return verdict.body

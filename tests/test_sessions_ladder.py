@@ -24,9 +24,9 @@ FLAG = {"decision": "flag", "reason": "unsure", "stuck": "two ways", "questions"
 PARK = {"decision": "park", "reason": "not yet", "until": "2027-02-01T00:00:00Z"}
 
 
-def up(reply, *, allowed=ALL, must_cite=False):
+def up(reply, *, allowed=ALL, cite=None, quotable=None):
     text = reply if isinstance(reply, str) else json.dumps(reply)
-    return climb(text, shown=SHOWN, allowed=allowed, must_cite=must_cite, now=NOW)
+    return climb(text, shown=SHOWN, allowed=allowed, cite=cite, quotable=quotable, now=NOW)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_a_decision_the_queue_does_not_allow_falls_off_last():
 
 
 def test_a_decider_that_quotes_must_cite():
-    assert up({**ANSWER, "citations": []}, must_cite=True).rung == "citations"
+    assert up({**ANSWER, "citations": []}, cite=SHOWN).rung == "citations"
 
 
 @given(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from sessions import models
 from sessions.config import CommandDecider as CommandSettings
 from sessions.config import ExtractiveDecider as ExtractiveSettings
 from sessions.decider import Decider
+from store.settings import Section
 
 
-def build(settings: CommandSettings | ExtractiveSettings, *, folder: str) -> Decider:
+def build(settings: Section, *, folder: str) -> Decider:
     """The decider of a ``[deciders.NAME]`` section; ``folder`` is the configuration's."""
     if isinstance(settings, CommandSettings):
         from sessions.deciders.command import CommandDecider
@@ -15,6 +17,24 @@ def build(settings: CommandSettings | ExtractiveSettings, *, folder: str) -> Dec
         return CommandDecider(
             settings.argv, timeout_s=settings.timeout, max_output=settings.max_output, folder=folder
         )
-    from sessions.deciders.extractive import ExtractiveDecider
+    if isinstance(settings, ExtractiveSettings):
+        from sessions.deciders.extractive import ExtractiveDecider
 
-    return ExtractiveDecider(threshold=settings.threshold)
+        return ExtractiveDecider(threshold=settings.threshold)
+    return _model(settings)
+
+
+def _model(settings: Section) -> Decider:
+    if isinstance(settings, models.OllamaDecider):
+        from sessions.deciders.ollama import OllamaDecider
+
+        return OllamaDecider(settings)
+    if isinstance(settings, models.AnthropicDecider):
+        from sessions.deciders.anthropic import AnthropicDecider
+
+        return AnthropicDecider(settings)
+    if isinstance(settings, models.OpenaiDecider):
+        from sessions.deciders.openai import OpenaiDecider
+
+        return OpenaiDecider(settings)
+    raise TypeError(f"no decider for {type(settings).__name__}")
