@@ -100,7 +100,10 @@ class ModelServer:
         self._over.wait(one.silent_s)
         names = {name for name, _ in one.headers}
         length = () if "content-length" in names else (("content-length", str(len(one.body))),)
-        lines = [f"HTTP/1.1 {one.status} Said", *(f"{name}: {value}" for name, value in (*one.headers, *length))]
+        lines = [
+            f"HTTP/1.1 {one.status} Said",
+            *(f"{name}: {value}" for name, value in (*one.headers, *length)),
+        ]
         head = ("\r\n".join([*lines, "connection: close", "", ""])).encode("latin-1")
         data = head + one.body
         if one.cut is not None:
@@ -155,7 +158,11 @@ def openai_reply(*calls, content=None, tokens=(120, 40), finish="tool_calls", us
         "choices": [{"index": 0, "message": message, "finish_reason": finish}],
     }
     if usage:
-        body["usage"] = {"prompt_tokens": tokens[0], "completion_tokens": tokens[1], "total_tokens": sum(tokens)}
+        body["usage"] = {
+            "prompt_tokens": tokens[0],
+            "completion_tokens": tokens[1],
+            "total_tokens": sum(tokens),
+        }
     return body
 
 
@@ -183,7 +190,10 @@ def ollama_reply(content, *, tokens=(120, 40), done="stop"):
     body = {
         "model": "m",
         "created_at": "2026-01-05T13:02:11.000000Z",
-        "message": {"role": "assistant", "content": content if isinstance(content, str) else json.dumps(content)},
+        "message": {
+            "role": "assistant",
+            "content": content if isinstance(content, str) else json.dumps(content),
+        },
         "done": True,
         "done_reason": done,
         "total_duration": 5_000_000,

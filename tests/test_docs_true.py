@@ -136,7 +136,7 @@ def keys_of(table: dict, depth: int = 0) -> set[str]:
         if not (depth == 1 and isinstance(value, dict)):
             keys.add(key)
         inner = value if isinstance(value, list) else [value]
-        for one in inner:
+        for one in inner if key != "extra" else ():  # its keys are a model server's
             if isinstance(one, dict):
                 named = depth == 0 and key in {"queues", "deciders", "triggers"}
                 keys |= keys_of(one, 1 if named else 2)
