@@ -24,7 +24,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -44,7 +44,7 @@ class Instant:
     """Decides in no time."""
 
     kind = "extractive"
-    decided_by = "code"
+    decided_by: Literal["code", "model"] = "code"
     must_cite = False
 
     def decide(self, _request: Mapping[str, Any], *, timeout_s: float) -> Reply:
@@ -117,7 +117,7 @@ def sessions_per_s(folder: Path, count: int) -> float:
     done, seconds = queue.get(timeout=600)
     child.join()
     assert done == count, (done, count)
-    return done / seconds
+    return float(done / seconds)
 
 
 def raw_per_s(folder: Path, count: int) -> float:
