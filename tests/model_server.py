@@ -1,7 +1,7 @@
 """A model's server on a real socket, in this process: it says what its script says, byte for byte.
 
-A step of the script is an ``Act`` (or a function of the request that gives one); the last one stays for ever. Every request
-is kept whole: method, path, headers and body.
+A step of the script is an ``Act`` (or a function of the request that gives one); the last one stays for ever. Each
+request is kept whole: method, path, headers and body.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 
 class Act(NamedTuple):
@@ -63,7 +63,7 @@ class ModelServer:
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
-    def __enter__(self) -> ModelServer:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

@@ -79,9 +79,12 @@ class AnthropicDecider(calling.ModelCaller):
             if isinstance(one, dict) and one.get("type") == "text"
         ]
         raw = json.dumps(calls, ensure_ascii=False) if calls else "\n".join(said)
-        fault = self.cut(tokens_out) or calling.calls_fault(len(calls), allowed)
+        fault = self.incomplete(tokens_out, envelope.get("stop_reason")) or calling.calls_fault(
+            len(calls), allowed
+        )
         if fault is None:
-            found = calling.decision(calls[0].get("name"), calls[0].get("input"), allowed)
+            given = calls[0].get("input")
+            found = calling.decision(calls[0].get("name"), given if isinstance(given, dict) else "", allowed)
             if isinstance(found, str):
                 return Reply(found, usage=usage)
             fault = found

@@ -15,6 +15,9 @@ from sessions.models import ModelDecider
 
 MILLION: Final = 1_000_000
 KEY_MAX_BYTES: Final = 16 * 1024
+CUT: Final = ("length", "max_tokens", "model_context_window_exceeded")
+WITHHELD: Final = ("refusal", "content_filter")
+"""How servers say that a reply ended although it is not whole."""
 
 
 class ModelCaller(ABC):
@@ -100,12 +103,18 @@ class ModelCaller(ABC):
         cost = self.cost(tokens_in if weighted_in is None else weighted_in, tokens_out)
         return {"input_tokens": tokens_in, "output_tokens": tokens_out, "cost": cost}
 
-    def cut(self, tokens_out: int | None) -> Fault | None:
-        """A reply that used all it was allowed was cut, whatever the server says about how it ended (FIELD 32)."""
+    def incomplete(self, tokens_out: int | None, ended: Any) -> Fault | None:
+        """Why a reply is not whole. One that used all it was allowed was cut, whatever the server says about how it
+        ended; what the server says can only take a decision away (FIELD 32).
+        """
         cap = self._settings.max_output_tokens
-        if tokens_out is None or tokens_out < cap:
-            return None
-        return Fault("complete", f"the reply was cut at {cap} tokens (max_output_tokens); give a shorter one")
+        if ended in CUT or (tokens_out is not None and tokens_out >= cap):
+            return Fault("complete", f"the reply was cut (max_output_tokens is {cap}); give a shorter one")
+        if ended in WITHHELD:
+            return Fault(
+                "complete", f"the server held the reply back ({ended}); decide without it, or ask a person"
+            )
+        return None
 
 
 def read_key(file: str | os.PathLike[str]) -> str:

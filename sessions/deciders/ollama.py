@@ -70,7 +70,7 @@ class OllamaDecider(calling.ModelCaller):
             return Reply(
                 text, usage=usage, fault=Fault("one call", "the reply calls a tool; give one JSON object")
             )
-        if fault := self.cut(tokens_out):
+        if fault := self.incomplete(tokens_out, envelope.get("done_reason")):
             return Reply(text, usage=usage, fault=fault)
         body = one_object(text)
         if isinstance(body, Fault):

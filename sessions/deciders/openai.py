@@ -61,7 +61,7 @@ class OpenaiDecider(calling.ModelCaller):
     def read(self, envelope: dict[str, Any], request: Mapping[str, Any]) -> Reply:
         """The one call in the one choice."""
         allowed = prompt.allowed(request)
-        message = _message(envelope)
+        message, ended = _message(envelope)
         tokens_in, tokens_out = _tokens(envelope)
         usage = self.usage(tokens_in, tokens_out)
         calls = message.get("tool_calls") or []
@@ -69,7 +69,7 @@ class OpenaiDecider(calling.ModelCaller):
         raw = json.dumps(calls, ensure_ascii=False) if calls else said or str(message.get("refusal") or "")
         if not isinstance(calls, list):
             raise DeciderFailure("tool_calls of the reply is no list")
-        fault = self.cut(tokens_out) or calling.calls_fault(len(calls), allowed)
+        fault = self.incomplete(tokens_out, ended) or calling.calls_fault(len(calls), allowed)
         if fault is None:
             self._tools_arrive = True
             function = calls[0].get("function") if isinstance(calls[0], dict) else None
@@ -110,7 +110,8 @@ class OpenaiDecider(calling.ModelCaller):
         return "max_completion_tokens" if urlsplit(self._openai.base_url).hostname == VENDOR else "max_tokens"
 
 
-def _message(envelope: Mapping[str, Any]) -> dict[str, Any]:
+def _message(envelope: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+    """The one choice's message, and how the server says it ended."""
     choices = envelope.get("choices")
     if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
         error = envelope.get("error")
@@ -119,7 +120,7 @@ def _message(envelope: Mapping[str, Any]) -> dict[str, Any]:
     message = choices[0].get("message")
     if not isinstance(message, dict):
         raise DeciderFailure("the reply's choice holds no message")
-    return message
+    return message, choices[0].get("finish_reason")
 
 
 def _tokens(envelope: Mapping[str, Any]) -> tuple[int | None, int | None]:

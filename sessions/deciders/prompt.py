@@ -70,13 +70,17 @@ def _json_words(names: tuple[str, ...], extra: Sequence[str]) -> str:
         lines.append(
             f"{tool.description}\n{schema.sketch({'type': 'object', 'properties': properties, 'required': required})}"
         )
-        lines += [f"  {name}: {schema.WORDS[name]}" for name in ("reason", *own)]
+        lines += [f"  {name}: {schema.WORDS[name]}" for name in own]
+        if "questions" in own:
+            inner = {key: words for key, words in schema.WORDS.items() if key.startswith("Question.")}
+            lines += [f"  {key.removeprefix('Question.')}: {words}" for key, words in inner.items()]
     common = [
         name
         for name in tools[0].schema["properties"]
         if name not in (*schema.own_keys(tools[0].name), "reason")
     ]
     shapes = {"type": "object", "properties": {name: tools[0].schema["properties"][name] for name in common}}
+    lines.append(f"In each, reason: {schema.WORDS['reason']}")
     lines.append(f"Each may also hold these; leave out what you do not need:\n{schema.sketch(shapes)}")
     return "\n".join(lines)
 

@@ -93,6 +93,6 @@ def asked_wait(headers: Mapping[str, str], *, now: float) -> float | None:
                 seconds = parsedate_to_datetime(value).timestamp() - now
             except (ValueError, TypeError, OverflowError):
                 continue
-        if not math.isnan(seconds):
+        if math.isfinite(seconds):
             return min(max(seconds, 0.0), LONGEST_WAIT_S)
     return None

@@ -28,7 +28,7 @@ WORDS: Final[Mapping[str, str]] = {
     "answer": "Finish the step with an answer. Only where what is shown carries it.",
     "flag": "Ask a person: whenever you are not sure, may not decide, or what is shown carries no answer.",
     "park": "Do nothing before a time; then the step is decided anew.",
-    "reason": "Why this decision, in one or two sentences. Write it first.",
+    "reason": "Why this decision, in one or two sentences, written before the rest.",
     "alternatives": "What else could have been decided, and why not.",
     "evidence": "Ids that the decision rests on, as shown in square brackets, without the brackets.",
     "premises": "What you take for given, as names with values.",
@@ -93,6 +93,8 @@ def sketch(schema: Mapping[str, Any]) -> str:
     if "const" in schema:
         return f'"{schema["const"]}"'
     kind = schema.get("type")
+    if isinstance(kind, list):
+        return " or ".join(sketch({"type": one}) for one in kind)
     if kind == "array":
         return f"[{sketch(schema['items'])}, …]"
     if kind == "object" and "properties" in schema:
@@ -104,7 +106,7 @@ def sketch(schema: Mapping[str, Any]) -> str:
         return "{" + ", ".join(inner) + "}"
     if kind == "object":
         return '{"name": "value", …}'
-    return {"string": '"…"', "integer": "0", "number": "0.0", "boolean": "true", "null": "null"}.get(
+    return {"string": '"…"', "integer": "1", "number": "0.0", "boolean": "true", "null": "null"}.get(
         str(kind), "…"
     )
 
