@@ -13,17 +13,17 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from daemon import config_rules, config_words
+from daemon import config_rules, config_words, plugins
 from daemon.cli import light
 from daemon.config_words import Problem
 from daemon.sections import HttpSettings, QueueSettings
 from daemon.toml_lines import KeyPath, key_lines, line_of
 from notify.config import NotifySettings
-from sessions.config import DECIDERS, DaemonLimits, Decider
+from sessions.config import DECIDERS, AnyDecider, DaemonLimits
 from store.errors import ConfigProblem
 from store.keys import bytes_digest
 from store.settings import Name, RelativePath, Section
-from triggers.config import TRIGGERS, Trigger
+from triggers.config import TRIGGERS, AnyTrigger
 
 S = TypeVar("S", bound=Section)
 
@@ -37,8 +37,8 @@ class Config(Section):
     daemon: DaemonLimits
     http: HttpSettings
     queues: dict[Name, QueueSettings]
-    deciders: dict[Name, Decider]
-    triggers: dict[Name, Trigger]
+    deciders: dict[Name, AnyDecider]
+    triggers: dict[Name, AnyTrigger]
     notify: NotifySettings
 
     @property
@@ -56,12 +56,13 @@ class Config(Section):
 
 
 class Reading(NamedTuple):
-    """What became of a file: a configuration when there are no problems, and warnings either way."""
+    """What became of a file: a configuration when there are no problems; warnings and plug-ins in use either way."""
 
     file: Path
     config: Config | None
     problems: Sequence[Problem]
     warnings: Sequence[Problem]
+    plugins: Sequence[plugins.Use] = ()
 
 
 def load(file: Path) -> Config:
@@ -104,6 +105,7 @@ class _Reader:
         self.data = data
         self.lines = _lines(content)
         self.problems: list[Problem] = []
+        self.plugins: list[plugins.Use] = []
 
     def reading(self) -> Reading:
         for key in self.data.keys() - set(config_words.TOP_LEVEL) - {"webhooks"}:
@@ -114,8 +116,8 @@ class _Reader:
         daemon = self._section(DaemonLimits, ("daemon",), self.data.get("daemon", {}))
         http = self._section(HttpSettings, ("http",), self.data.get("http", {}))
         notify = self._section(NotifySettings, ("notify",), self.data.get("notify", {}))
-        deciders = self._kinds("deciders", DECIDERS, later=(), plugins=False)
-        triggers = self._kinds("triggers", TRIGGERS, later=(), plugins=True)
+        deciders = self._kinds("deciders", DECIDERS, later=())
+        triggers = self._kinds("triggers", TRIGGERS, later=())
         queues = self._queues()
         parts = config_rules.Parts(
             file=self.absolute,
@@ -129,9 +131,12 @@ class _Reader:
         for path, rule in config_rules.broken(parts):
             self._say(path, rule, config_words.value_at(self.data, path))
         warnings = [self._problem(path, rule, None) for path, rule in config_rules.doubtful(parts)]
+        warnings += [
+            self._problem((use.section, use.name), use.broken, None) for use in self.plugins if use.broken
+        ]
         self.problems.sort(key=lambda problem: (problem.line, problem.key))
         if self.problems or state_dir is None or daemon is None or http is None or notify is None:
-            return Reading(self.file, None, self.problems, warnings)
+            return Reading(self.file, None, self.problems, warnings, self.plugins)
         config = Config.model_validate(
             {
                 "file": self.absolute,
@@ -145,7 +150,7 @@ class _Reader:
                 "notify": notify,
             }
         )
-        return Reading(self.file, config, (), warnings)
+        return Reading(self.file, config, (), warnings, self.plugins)
 
     def _state_dir(self) -> Path | None:
         adapter: TypeAdapter[Path] = TypeAdapter(RelativePath)
@@ -167,7 +172,7 @@ class _Reader:
         return queues
 
     def _kinds(
-        self, section: str, models: Mapping[str, type[Section]], *, later: Sequence[str], plugins: bool
+        self, section: str, models: Mapping[str, type[Section]], *, later: Sequence[str]
     ) -> dict[str, Section]:
         """The tables of a section whose model depends on their ``kind``."""
         found = {}
@@ -175,14 +180,33 @@ class _Reader:
             path = (section, name)
             kind = table.get("kind") if isinstance(table, dict) else None
             if isinstance(kind, str) and kind not in models:
-                rule = config_words.unknown_kind(kind, models, later=later, plugins=plugins)
-                self._say((*path, "kind"), rule, kind)
-                continue
-            model = models[kind] if isinstance(kind, str) else next(iter(models.values()))
-            part = self._section(model, path, table)
+                if kind in later:
+                    self._say((*path, "kind"), config_words.LATER, kind)
+                    continue
+                part = self._plugin(section, name, table, models)
+            else:
+                model = models[kind] if isinstance(kind, str) else next(iter(models.values()))
+                part = self._section(model, path, table)
             if part is not None:
                 found[name] = part
         return found
+
+    def _plugin(
+        self, section: str, name: str, table: Mapping[str, Any], models: Mapping[str, type[Section]]
+    ) -> Section | None:
+        """A table whose kind is none of ours. A broken plug-in is a warning: the daemon runs without it."""
+        path = (section, name)
+        rule = plugins.unusable(section, table["kind"], models)
+        if rule is not None:
+            self._say((*path, "kind"), rule, table["kind"])
+            return None
+        part = self._section(plugins.MODELS[section], path, table)
+        looked = plugins.look_at(section, name, table, self.absolute.parent)
+        self.plugins.append(looked.use)
+        if looked.error is not None:
+            self._errors(looked.error, path, looked.names, table)
+            return None
+        return part
 
     def _tables(self, section: str) -> dict[str, Any]:
         tables = self.data.get(section, {})

@@ -129,15 +129,17 @@ def unknown_key(key: str, known: Iterable[str], homes: Iterable[tuple[str, str]]
     return f"unknown key{hint}"
 
 
-def unknown_kind(kind: str, known: Iterable[str], *, later: Sequence[str], plugins: bool) -> str:
-    """The rule for a ``kind`` that this version does not have."""
-    known = list(known)
-    if kind in later:
-        return LATER
+def unknown_kind(section: str, kind: str, ours: Iterable[str], offered: Iterable[str], python: str) -> str:
+    """The rule for a ``kind`` that is neither ours nor offered by an installed plug-in; ``python`` runs Shiftwork."""
+    known = [*ours, *offered]
     hint = did_you_mean(kind, known)
-    if not hint and plugins:
-        return f"must be {_or(known)}; any other kind is a plug-in, which {LATER}"
-    return f"must be {_or(known)}{hint}"
+    if hint:
+        return f"must be {_or(known)}{hint}"
+    one = section.removesuffix("s")
+    return (
+        f"no {one} of this kind is installed; there is {_or(known)}. "
+        f"If a plug-in brings it, install that beside Shiftwork:  {python} -m pip install DISTRIBUTION"
+    )
 
 
 def translated(

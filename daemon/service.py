@@ -320,6 +320,8 @@ class Service:
         self._lock.release()
         self._manager.close()
         self._said.plain(terminal.left_words(left, screen.command("run", config=self._config.file)))
+        if self._waking.hosted:  # a thread that a plug-in left behind is not waited for
+            end_anyway(AT_ONCE_S, status=self._fatal.exit_code if self._fatal is not None else 0)
 
     def _grace_s(self) -> float:
         return self._config.daemon.grace if self._stops < 2 else 0.0
@@ -345,9 +347,9 @@ def _later(loop: asyncio.AbstractEventLoop, work: Callable[[], None]) -> None:
         loop.call_soon_threadsafe(work)
 
 
-def end_anyway(seconds: float) -> None:
+def end_anyway(seconds: float, *, status: int = 1) -> None:
     """End this process after so long even if a disk or a network hangs; what is open is taken up at the next start."""
-    timer = threading.Timer(seconds, os._exit, [1])
+    timer = threading.Timer(seconds, os._exit, [status])
     timer.daemon = True
     timer.start()
 

@@ -4,6 +4,7 @@
     crash:QUEUE      page     nodes that crashed too often in a row and wait for a person; grouped, names them
     rejected:QUEUE   ticket   something handed in was refused
     inbox:QUEUE      page     the folder is gone for over 60 s; ticket: anything else about the inbox
+    trigger          ticket   triggers of plug-ins that do not run
     store            page     what is wrong with the store, as far as the store itself can still say so
 
 ``start`` needs no store and is not computed here (``start_alert``).

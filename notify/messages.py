@@ -49,6 +49,7 @@ def headline(key: str) -> str:
         "rejected": f"refused input in queue {queue}",
         "inbox": f"the inbox of queue {queue}",
         "store": "the store",
+        "trigger": "triggers of plug-ins that do not run",
     }
     return words.get(family(key), shown(key, 80))
 
@@ -68,12 +69,15 @@ def summary_of(key: str, cause: Cause | None, *, now: float) -> str:
     if family(key) == "rejected":
         refused = _count(sum(one.times for one in cause.problems), "input was", "inputs were")
         return f"{refused} refused in queue {queue}"
+    if family(key) == "trigger":  # what foreign code says may hold a secret: the names are enough
+        names = ", ".join(shown(one.key.partition(":")[2], 40) for one in cause.problems[:NAMES_SHOWN])
+        return f"{headline(key)}: {names}"
     return f"{headline(key)}: {shown(cause.problems[0].detail, 80)}"
 
 
 def details_of(cause: Cause | None, *, now: float) -> list[str]:
-    """What else is known, a line each, at most ``NAMES_SHOWN``. Why an input was refused may quote it: not told."""
-    if cause is None or family(cause.condition.key) == "rejected":
+    """What else is known, a line each, at most ``NAMES_SHOWN``. Not told: words that may quote an input or a secret."""
+    if cause is None or family(cause.condition.key) in ("rejected", "trigger"):
         return []
     lines = [f"{node.item_id} node {node.node_id}, asked as {node.flag}" for node in cause.crashed]
     for problem in cause.problems:

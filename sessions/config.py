@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationInfo
 
 from memory.config import MemoryLimits
 from sessions.models import AnthropicDecider, OllamaDecider, OpenaiDecider
@@ -103,3 +103,24 @@ DECIDERS: dict[str, type[Section]] = {
     "ollama": OllamaDecider,
     "anthropic": AnthropicDecider,
 }
+
+
+def _not_ours(value: str) -> str:
+    if value in DECIDERS:
+        raise ValueError("is a kind of our own")
+    return value
+
+
+class PluginDecider(Section):
+    """Any other ``kind``: a decider that another distribution brings. Its own keys stand beside ``kind``."""
+
+    model_config = ConfigDict(extra="allow")
+    kind: Annotated[Name, AfterValidator(_not_ours)]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The plug-in's own keys, as they are written; its ``settings_model`` reads them."""
+        return dict(self.model_extra or {})
+
+
+AnyDecider = Decider | PluginDecider

@@ -45,8 +45,16 @@ class Decider(Protocol):
     """
 
     kind: str
-    decided_by: Literal["code", "model"]
-    must_cite: bool
+
+    @property
+    def decided_by(self) -> Literal["code", "model"]:
+        """What the log says."""
+        ...
+
+    @property
+    def must_cite(self) -> bool:
+        """See above."""
+        ...
 
     def decide(self, request: Mapping[str, Any], *, timeout_s: float) -> Reply:
         """One call, over within ``timeout_s`` seconds. Raises DeciderFailure."""

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field
 
 from sessions import papers
-from sessions.config import DaemonLimits, Decider, QueuePolicy
+from sessions.config import AnyDecider, DaemonLimits, QueuePolicy
 from store.settings import RelativePath, Section
 
 
@@ -22,7 +22,7 @@ class Plan(Section):
     folder: RelativePath
     limits: DaemonLimits
     queues: dict[str, QueuePolicy]
-    deciders: dict[str, Decider]
+    deciders: dict[str, AnyDecider]
     daemon: str = ""
     trigger: str = ""
     command: tuple[str, str] = papers.COMMAND

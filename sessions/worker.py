@@ -83,7 +83,9 @@ def _room(plan: Plan, store: SqliteStore, link: Link, deciders: Mapping[str, Dec
     used = {policy.decider for policy in plan.queues.values()}
     if deciders is None:
         deciders = {
-            name: build(one, folder=str(plan.folder)) for name, one in plan.deciders.items() if name in used
+            name: build(one, folder=str(plan.folder), name=name)
+            for name, one in plan.deciders.items()
+            if name in used
         }
     return Room(
         store=store,

@@ -13,7 +13,8 @@
     ├── StoreBusy                  exit 75   another writer holds the gate (retryable)
     ├── CapReached                 exit 75   a queue holds as many open items as it may (retryable)
     ├── ConfigProblem              exit 78   the configuration is wrong
-    └── InputRefused               exit 1    something handed in that can never be taken
+    ├── InputRefused               exit 1    something handed in that can never be taken
+    └── PluginBroken               exit 1    a plug-in that cannot be used: it is disabled, the rest goes on
 
 Messages say what, which thing, and what to do.
 """
@@ -116,3 +117,7 @@ class InputRefused(ShiftworkError):
     def __init__(self, message: str, *, rule: str) -> None:
         super().__init__(message)
         self.rule = rule
+
+
+class PluginBroken(ShiftworkError):
+    """A plug-in cannot be used: its import fails, it is of the wrong type, it raises, hangs, or hands in rubbish."""

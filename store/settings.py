@@ -1,4 +1,5 @@
-"""The types that the rooms' configuration models are made of. Only their ``config.py`` import this module.
+"""The types that the rooms' configuration models are made of. Only their ``config.py`` and ``plugin.py`` import this
+module.
 
 A model is a ``Section``: unknown keys refused, frozen, strict (no number out of a text, no true as 1). It is
 written in TOML by people and in JSON between our processes, and both read back to the same values: durations

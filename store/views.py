@@ -37,6 +37,7 @@ SELECT a.key, a.severity, a.since_at, a.acked_by, a.acked_until_at, min(c.first_
 FROM alerts a LEFT JOIN alert_channels c ON c.alert_key = a.key AND c.episode = a.episode
 WHERE a.state = 'firing' GROUP BY a.key ORDER BY a.since_at
 """
+_PROBLEMS = "SELECT key, kind, detail, since_at FROM problems ORDER BY since_at"
 # with the answers that some of its questions have already
 _FLAG = """SELECT f.*, CASE WHEN f.state IN ('waiting', 'parked') THEN n.result END AS given
 FROM flags f LEFT JOIN nodes n ON n.id = f.node_id"""
@@ -65,6 +66,9 @@ class Views:
                 "paused_queues": sorted(queue for queue, one in counts.items() if one["queue_paused"]),
                 "depth_history": counting.depth_history(conn, counts, now) if history else [],
                 "alerts": [_alert(row, now) for row in conn.execute(_FIRING)],
+                "problems": [
+                    {**dict(row), "age_s": max(0.0, now - row["since_at"])} for row in conn.execute(_PROBLEMS)
+                ],
                 "store": {
                     "bytes": _size(os.fspath(self._db.path)),
                     "wal_bytes": _size(f"{self._db.path}-wal"),

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -153,12 +154,18 @@ def test_decisions_of_later_versions_are_refused_with_a_clear_word(tmp_path, wor
     ]
 
 
-def test_webhooks_and_plugin_triggers_are_refused_with_a_clear_word(tmp_path):
-    plugins = "any other kind is a plug-in, which comes with a later version"
-    text = GOOD + '[webhooks.shop]\nscheme = "standard"\n[triggers.mail]\nkind = "imap"\n'
+def test_webhooks_are_refused_with_a_clear_word(tmp_path):
+    text = GOOD + '[webhooks.shop]\nscheme = "standard"\n'
+    assert problems(tmp_path, text) == ["10 webhooks.shop | a webhook comes with a later version"]
+
+
+def test_a_kind_that_nobody_brings_is_named_with_those_there_are_and_how_to_install(tmp_path):
+    text = GOOD + '[triggers.mail]\nkind = "imap"\n[triggers.tick]\nkind = "timr"\n'
+    install = f"If a plug-in brings it, install that beside Shiftwork:  {sys.executable} -m pip install DISTRIBUTION"
     assert problems(tmp_path, text) == [
-        "10 webhooks.shop | a webhook comes with a later version",
-        '13 triggers.mail.kind = "imap" | must be "timer" or "files"; ' + plugins,
+        '11 triggers.mail.kind = "imap" | no trigger of this kind is installed; there is "timer" or "files". '
+        + install,
+        '13 triggers.tick.kind = "timr" | must be "timer" or "files"; did you mean "timer"?',
     ]
 
 

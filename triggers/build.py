@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING
 
 from triggers import config
 from triggers.files import FilesTrigger, Tuning
 from triggers.inbox.spec import InboxSpec, InboxStore
 from triggers.protocol import Trigger
 from triggers.ticks import TimerSpec
+
+if TYPE_CHECKING:
+    from triggers.hosting import HostedTrigger
 
 Tables = Mapping[str, object]
 """``[triggers.NAME]``: models of ``config.TRIGGERS``, by name."""
@@ -80,3 +86,30 @@ def triggers(
 
         found.append(TimerTrigger(timers, state_dir=store.state_dir, executor=executor, said=said))
     return found
+
+
+def hosted(
+    name: str,
+    queues: Mapping[str, config.InboxSettings],
+    tables: Tables,
+    *,
+    folder: Path,
+    said: Callable[[str], None],
+    earlier: Thread | None = None,
+) -> HostedTrigger:
+    """The plug-in trigger of ``[triggers.NAME]``; ``folder`` is the configuration's.
+
+    ``earlier``: its thread of before, left behind.
+    """
+    from triggers.hosting import HostedTrigger  # only where there is a plug-in
+
+    table = tables[name]
+    if not isinstance(table, config.PluginTrigger):
+        raise TypeError(f"[triggers.{name}] is no plug-in")
+    max_bytes = {queue: queues[queue].max_bytes for queue in table.queues}
+    return HostedTrigger(name, table, folder=folder, max_bytes=max_bytes, said=said, earlier=earlier)
+
+
+def plugin_names(tables: Tables) -> list[str]:
+    """Every table whose kind a plug-in brings."""
+    return [name for name, table in tables.items() if isinstance(table, config.PluginTrigger)]

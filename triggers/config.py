@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from store.settings import Duration, Many, Name, RelativePath, Section, Size, Text
 from store.units import parse_duration, parse_size
@@ -73,3 +73,25 @@ class TimerTrigger(Section):
 
 Trigger = Annotated[TimerTrigger | FilesTrigger, Field(discriminator="kind")]
 TRIGGERS: dict[str, type[Section]] = {"timer": TimerTrigger, "files": FilesTrigger}
+
+
+def _not_ours(value: str) -> str:
+    if value in TRIGGERS:
+        raise ValueError("is a kind of our own")
+    return value
+
+
+class PluginTrigger(Section):
+    """Any other ``kind``: a trigger that another distribution brings. Its own keys stand beside these."""
+
+    model_config = ConfigDict(extra="allow")
+    kind: Annotated[Name, AfterValidator(_not_ours)]
+    queues: Annotated[Many[Name], Field(min_length=1)]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The plug-in's own keys, as they are written; its ``settings_model`` reads them."""
+        return dict(self.model_extra or {})
+
+
+AnyTrigger = Trigger | PluginTrigger

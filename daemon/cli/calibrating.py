@@ -119,9 +119,11 @@ def _steps(of: int) -> Iterator[None]:
 
 def _hints(config: Config, queue: str) -> None:
     """What is in force now, and where to change it."""
+    from sessions.config import ExtractiveDecider
+
     name = config.queues[queue].decider
     decider = config.deciders[name]
-    if decider.kind == "extractive":
+    if isinstance(decider, ExtractiveDecider):
         screen.note(f"In force for {queue}: [deciders.{name}] threshold = {decider.threshold:g}")
     else:
         screen.note(

@@ -21,6 +21,7 @@ from daemon.toml_lines import KeyPath, line_of
 from memory import globs
 from store import moments
 from store.errors import ConfigProblem
+from store.text import shown
 from triggers.config import TimerTrigger
 from triggers.ticks import next_times
 
@@ -44,6 +45,7 @@ def run(args: argparse.Namespace) -> int:
         lines = lines_of(file)
         services, silent = _services(reading.config)
         meaning = _meaning(reading.config, services, time.time())
+        meaning["plugins"] = [use._asdict() for use in reading.plugins]
         problems += [_problem(lines, path, rule) for path, rule in folder_problems(reading.config)]
         warnings += [_problem(lines, path, rule) for path, rule in (*folder_doubts(reading.config), *silent)]
         problems += [Problem(1, "installation", None, line) for line in packages.strangers()]
@@ -174,6 +176,10 @@ def _meaning_lines(file: Path, meaning: Mapping[str, Any], warnings: int) -> Ite
         yield f"{name}  inbox {inbox}  outbox {outbox}  decider {decider}  {sources}"
     for name, ticks in meaning["timers"].items():
         yield f"timer {name}  next {', '.join(times.stamp(at, dated=True) for at in ticks)} {screen.zone()}"
+    for use in meaning["plugins"]:
+        what = f"{use['section'].removesuffix('s')} {use['name']}"
+        broken = f"  {shown(use['broken'])}" if use["broken"] else ""
+        yield f"{what}  {shown(use['kind'])} from {shown(use['distribution'])} {shown(use['version'])}{broken}"
     services = meaning["services"]
     if services:
         yield f"services  {', '.join(f'{tag} {number}' for tag, number in sorted(services.items()))}"

@@ -12,7 +12,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from daemon.cli import cells, light, reach, screen, shapes
@@ -91,13 +91,23 @@ def _configuration(places: light.Places) -> Iterable[Finding]:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=CHECK_S, check=False)
         said = json.loads(done.stdout)
         errors, warnings = len(said["errors"]), len(said["warnings"])
+        plugins = [_plugin(use) for use in said.get("plugins", [])]
     except (OSError, ValueError, KeyError, TypeError, subprocess.TimeoutExpired):
         return [Finding("bad", "config", "it could not be judged; see why", check)]
     if errors:
         return [Finding("bad", "config", screen.count(errors, "error"), check)]
     if warnings:
-        return [Finding("look", "config", screen.count(warnings, "warning"), check)]
-    return [Finding("good", "config", screen.quoted(places.file))]
+        return [Finding("look", "config", screen.count(warnings, "warning"), check), *plugins]
+    return [Finding("good", "config", screen.quoted(places.file)), *plugins]
+
+
+def _plugin(use: Mapping[str, str]) -> Finding:
+    """A plug-in in use: which one, and whether it loads."""
+    table = f"{use['section'].removesuffix('s')} {use['name']}"
+    words = f"{table}: {use['kind']} from {use['distribution']} {use['version']}"
+    if use["broken"]:
+        return Finding("bad", "plug-in", shown(f"{words}; {use['broken']}"))
+    return Finding("good", "plug-in", shown(words))
 
 
 def _with_store(args: argparse.Namespace, look: Callable[[SqliteStore], Iterable[Finding]]) -> list[Finding]:

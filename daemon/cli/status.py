@@ -50,6 +50,7 @@ def _nothing_yet(queues: list[str]) -> dict[str, Any]:
         "paused_queues": [],
         "depth_history": [],
         "alerts": [],
+        "problems": [],
         "store": {"bytes": 0, "wal_bytes": 0, "schema": None},
         "sessions": {"total": 0, "failed": 0},
         "last_session_at": None,
@@ -80,6 +81,12 @@ def _lines(
         yield from _table(found)
     for queue in found["paused_queues"]:
         yield f"{shown(queue)} is paused; go on:  {screen.command('resume', shown(queue), config=config)}"
+    for problem in found["problems"]:
+        if problem["key"].startswith("trigger:"):
+            name, age = shown(problem["key"].partition(":")[2]), moments.age(problem["age_s"])
+            yield from cells.wrap(
+                f"disabled for {age}: {shown(problem['detail'], 300)}", first=f"trigger {name}: "
+            )
     for alert in found["alerts"]:
         quiet = f", quiet by {shown(alert['acked_by'])}" if alert["acked"] else ""
         yield f"{shown(alert['key'])} fires for {moments.age(alert['age_s'])}{quiet}"

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from sessions import models
 from sessions.config import CommandDecider as CommandSettings
 from sessions.config import ExtractiveDecider as ExtractiveSettings
+from sessions.config import PluginDecider as PluginSettings
 from sessions.decider import Decider
 from store.settings import Section
 
 
-def build(settings: Section, *, folder: str) -> Decider:
+def build(settings: Section, *, folder: str, name: str = "") -> Decider:
     """The decider of a ``[deciders.NAME]`` section; ``folder`` is the configuration's."""
+    if isinstance(settings, PluginSettings):
+        from sessions.deciders.plugin import PluginDecider
+
+        return PluginDecider(settings.kind, settings.options, name=name, folder=Path(folder))
     if isinstance(settings, CommandSettings):
         from sessions.deciders.command import CommandDecider
 
