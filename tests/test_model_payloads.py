@@ -100,7 +100,7 @@ def test_each_payload_becomes_what_its_file_says(world, elsewhere, monkeypatch, 
         else:
             assert outcome in wanted, ended
         if outcome == "answered":
-            assert world.item(item)["result"]["text"] == DEPOSIT
+            assert world.item(item)["result"]["text"] == payload.get("answer", DEPOSIT)
         if outcome == "repaired":
             assert world.item(item)["result"]["text"] == "42"
             assert "YOUR REPLY WAS REFUSED" in calls[1].raw.decode()
@@ -109,17 +109,125 @@ def test_each_payload_becomes_what_its_file_says(world, elsewhere, monkeypatch, 
             assert least - 2 <= world.not_before(item) - world.now <= most
         if outcome == "refused":
             assert len(calls) == 1
+            assert world.not_before(item) is None
+            assert payload["status"] == 200 or str(payload["status"]) in world.flags()[-1]["stuck"]
         if outcome == "answered" and "usage" in payload:
             row = world.row(ended)
             assert {name: row[name] for name in payload["usage"]} == payload["usage"]
     assert not elsewhere.asked
     kept = json.dumps([world.raws(ended), world.item(item), world.flags(), world.row(ended)])
     assert KEY not in kept
+    for kept_file in world.state.rglob("*"):
+        assert not kept_file.is_file() or KEY.encode() not in kept_file.read_bytes(), kept_file.name
     assert world.raws(ended)[0][0] == "request"
+    assert f"payload {file.stem}" in world.raws(ended)[0][1]
     assert world.raws(ended)[1][0] == "reply"
+    if "body" in payload and "{{" not in file.read_text():
+        assert world.raws(ended)[1][1].endswith(json.dumps(payload["body"]))
 
 
-def test_the_index_names_every_payload_once():
+def run(world, payload, *then):
+    """A session that gets this payload, then these; the calls for a decision that the server saw."""
+    kind = payload["kind"]
+    with ModelServer(step_of(payload, world.server), *then) as server:
+        world.use(server, kind, **settings_of(payload))
+        world.hand(f"{payload['says']} {len(world.flags())}")
+        ended = world.session()
+    return ended, server.asked
+
+
+def payload_of(name):
+    return json.loads((FOLDER / f"{name}.json").read_text())
+
+
+@pytest.fixture
+def fresh(tmp_path, monkeypatch):
+    monkeypatch.setattr(transport, "FIRST_WAIT_S", 0.01)
+    with ModelServer(Act()) as nobody:
+        one = Desk(tmp_path, nobody)
+        yield one
+        one.close()
+
+
+@pytest.mark.parametrize("name", ["openai_429_retry_after", "anthropic_529_retry_after"])
+def test_nothing_is_tried_before_the_time_that_was_asked_for(fresh, name):
+    """FIELD 35: and then it goes on as if nothing had been."""
+    payload = payload_of(name)
+    ended, _ = run(fresh, payload)
+    with ModelServer(call(payload["kind"])) as server:
+        fresh.use(server, payload["kind"])
+        fresh.now = fresh.not_before(ended.item_id) - 1
+        assert fresh.session() is None
+        fresh.now += 2
+        assert fresh.session().outcome == "answered"
+        assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["openai_429_insufficient_quota", "ollama_404_model", "anthropic_400_credit"]
+)
+def test_what_cannot_get_better_waits_for_a_person_for_ever(fresh, name):
+    """FIELD 35: a spent quota is never tried again."""
+    payload = payload_of(name)
+    ended, asked = run(fresh, payload)
+    fresh.now += 7 * 24 * 3600
+    assert (ended.outcome, fresh.session(), len(asked)) == ("flagged", None, 1)
+
+
+@pytest.mark.parametrize("name", ["openai_two_calls", "ollama_two_objects", "anthropic_two_uses"])
+def test_a_server_that_never_mends_its_ways_ends_with_a_person_and_no_answer(fresh, name):
+    """FIELD 25: five failures in a row, a repair call each, and the last reply beside the question."""
+    payload = payload_of(name)
+    with ModelServer(step_of(payload, fresh.server)) as server:
+        fresh.use(server, payload["kind"])
+        item = fresh.hand()
+        for number in range(1, 6):
+            ended = fresh.session()
+            assert (ended.outcome, len(server.asked)) == ("flagged" if number == 5 else "failed", 2 * number)
+            fresh.now += 3600
+        assert fresh.session() is None
+    assert fresh.item(item)["result"] is None
+    assert "40 euros" in json.dumps(fresh.store.views.flag(fresh.flags()[0]["id"], now=fresh.now))
+
+
+def test_both_calls_of_a_repair_are_in_the_bill(fresh):
+    payload = payload_of("anthropic_two_uses")
+    ended, _ = run(fresh, payload, step_of(payload_of("anthropic_one_use"), fresh.server))
+    assert (ended.outcome, fresh.row(ended)["input_tokens"], fresh.row(ended)["output_tokens"]) == (
+        "answered",
+        890,
+        112,
+    )
+
+
+def test_a_call_that_failed_cost_what_nobody_knows(fresh):
+    """FIELD 36: an error tells no usage, and unknown is not zero."""
+    ended, _ = run(fresh, payload_of("openai_500"))
+    assert [fresh.row(ended)[name] for name in ("input_tokens", "output_tokens", "cost")] == [
+        None,
+        None,
+        None,
+    ]
+
+
+def test_every_payload_names_where_it_is_from():
+    for file in FILES:
+        payload = json.loads(file.read_text())
+        source, made = payload["source"], payload["made"].split()[0].strip(":;")
+        assert source.startswith("recorded from " if made == "recorded" else "https://"), file.name
+        assert made in ("documented", "constructed", "recorded"), file.name
+        assert ("body" in payload) != ("text" in payload), file.name
+        assert (payload["outcome"] == "not_before") == ("wait_s" in payload), file.name
+        assert payload["outcome"] != "answered" or "usage" in payload, file.name
+
+
+def test_the_index_lists_every_payload_as_it_is():
     index = (FOLDER / "README.md").read_text().partition("## Index")[2]
-    named = re.findall(r"\]\((\w+)\.json\)", index)
-    assert sorted(set(named)) == [file.stem for file in FILES]
+    rows = [line for line in index.splitlines() if line.startswith("| [")]
+    told = [(file.stem, json.loads(file.read_text())) for file in FILES]
+    assert rows == [
+        f"| [{name}]({name}.json) | {one['status']} | {one['outcome']} | {one['says']} |"
+        for kind in ("openai", "ollama", "anthropic")
+        for name, one in told
+        if one["kind"] == kind
+    ]

@@ -69,7 +69,8 @@ class OpenaiDecider(calling.ModelCaller):
         raw = json.dumps(calls, ensure_ascii=False) if calls else said or str(message.get("refusal") or "")
         if not isinstance(calls, list):
             raise DeciderFailure("tool_calls of the reply is no list")
-        fault = self.incomplete(tokens_out, ended) or calling.calls_fault(len(calls), allowed)
+        number = len(calls) + _begun(calls, message)
+        fault = self.incomplete(tokens_out, ended) or calling.calls_fault(number, allowed)
         if fault is None:
             self._tools_arrive = True
             function = calls[0].get("function") if isinstance(calls[0], dict) else None
@@ -108,6 +109,17 @@ class OpenaiDecider(calling.ModelCaller):
         if self._openai.output_cap != "auto":
             return self._openai.output_cap
         return "max_completion_tokens" if urlsplit(self._openai.base_url).hostname == VENDOR else "max_tokens"
+
+
+def _begun(calls: list[Any], message: Mapping[str, Any]) -> int:
+    """Calls that stand in no list: llama-cpp-python repeats the one call in the older ``function_call``, and leaves the
+    name of another call there that it began and could not read.
+    """
+    left, called = message.get("function_call"), calls[0] if len(calls) == 1 else None
+    if not isinstance(left, dict) or not left.get("name") or not isinstance(called, dict):
+        return 0
+    function = called.get("function")
+    return int(not isinstance(function, dict) or left["name"] != function.get("name"))
 
 
 def _message(envelope: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
