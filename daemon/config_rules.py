@@ -17,6 +17,7 @@ from daemon.sections import QueueSettings
 from daemon.toml_lines import KeyPath
 from memory import globs
 from sessions.config import CommandDecider, ExtractiveDecider
+from store import credentials
 from store.settings import Section
 from triggers.config import FilesTrigger, TimerTrigger
 from triggers.ticks import cron_problem
@@ -171,6 +172,12 @@ def _unusable_secret(file: Path) -> str | None:
         with open(file, "rb") as stream:
             empty = not stream.read(4096).strip()
     except OSError as error:
+        given = os.environ.get(credentials.VARIABLE)
+        if given and os.path.dirname(file) == os.path.normpath(given):
+            return (
+                f"{file} was not handed over by the service manager ({error.strerror}): put the file into the "
+                "folder of credentials, then restart the service (a reload hands over nothing new)"
+            )
         return f"cannot be read: {error.strerror}"
     return "is empty" if empty else None
 

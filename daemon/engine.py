@@ -74,7 +74,7 @@ class Engine:
         self.trouble = ""
         self.hung_killed = 0
         self._commands = partial(screen.command, config=config.file)
-        self._books = Books(store, config, said.note, self._commands)
+        self._books = Books(store, config, said.warn, self._commands)
         self._said, self._wake, self._clock = said, wake, clock
         self._on_change, self._on_trouble = on_change, on_trouble
         self._sessions_max, self._most_workers = sessions_max, most_workers
@@ -91,7 +91,7 @@ class Engine:
             on_death=self._died,
             memory_bytes=config.daemon.worker_memory,
             preload=_preload(config),
-            log=said.note,
+            log=said.warn,
             clock=clock,
         )
 
@@ -159,7 +159,7 @@ class Engine:
         try:
             self._tell(await self.in_store(partial(self._books.close, self._orders(self._clock()))))
         except (ShiftworkError, sqlite3.Error, OSError) as error:
-            self._said.note(f"{error}; what is open is taken up at the next start")
+            self._said.warn(f"{error}; what is open is taken up at the next start")
 
     async def abandon(self) -> None:
         """End all sessions now and write nothing: the store is not to be touched any more."""
@@ -198,7 +198,7 @@ class Engine:
                 self.workers_started += 1
             except CannotStart as problem:
                 if not self._barren:
-                    self._said.note(f"{problem}; tried again soon")
+                    self._said.warn(f"{problem}; tried again soon")
                 self._hold(self._backoff())
                 return
         if self.pool.workers and (self._gate_task is None or self._gate_task.done()):
@@ -230,7 +230,7 @@ class Engine:
         elif kind == "marks":
             self._marks += [Mark(*mark) for mark in message["marks"]]
         elif kind == "error":
-            self._said.note(f"worker {worker.pid}: {message['error']}")
+            self._said.warn(f"worker {worker.pid}: {message['error']}")
 
     def _heard_end(self, message: Mapping[str, Any]) -> None:
         self.sessions_done += 1
@@ -251,7 +251,7 @@ class Engine:
             self._deaths.append(death)
             self._on_change()
             if worker.session is None and death.cause != "stopped":
-                self._said.note(f"worker {worker.pid} {death.words()} outside a session")
+                self._said.warn(f"worker {worker.pid} {death.words()} outside a session")
                 self._hold(self._backoff())
         elif not worker.sessions:
             self._hold(self._backoff())  # it found nothing to do: no hurry to start the next one
@@ -276,7 +276,7 @@ class Engine:
             worker = self.pool.workers.get(pid) if pid is not None else None
             if worker is not None:
                 self.hung_killed += 1
-                self._said.note(f"worker {worker.pid} hangs while it holds the store's write gate; killed")
+                self._said.warn(f"worker {worker.pid} hangs while it holds the store's write gate; killed")
                 self.pool.kill(worker, "gate")
 
     # ---------------------------------------------------------------- telling
@@ -298,12 +298,12 @@ class Engine:
             raise error  # a fault of ours
         if isinstance(error, StoreBusy) or _code(error) in _BUSY:
             self._hold(BUSY_S)
-            self._said.note(f"{error}; tried again in {BUSY_S:g} s")
+            self._said.warn(f"{error}; tried again in {BUSY_S:g} s")
             return
         self._hold(TROUBLE_S)
         if not self.trouble:
             self.trouble = f"the store cannot be written: {error}"
-            self._said.note(f"{self.trouble}; tried again every {TROUBLE_S:g} s, nothing is lost meanwhile")
+            self._said.warn(f"{self.trouble}; tried again every {TROUBLE_S:g} s, nothing is lost meanwhile")
             self._on_trouble(self.trouble)
 
     def _be_well(self) -> None:

@@ -108,13 +108,13 @@ class OneShot:
         for spec in inbox_specs(config.queues, config.caps()):
             report = scan_once(spec, store, self._clock(), InboxMemory())
             for line in report.said:
-                self._said.note(line)
+                self._said.warn(line)
         timers = timer_specs(config.triggers)
         try:
             for _ in run_due(timers, store.intake, config.state_dir, now=self._clock(), caps=config.caps()):
                 pass
         except CapReached as full:
-            self._said.note(f"{full}; the timer's item is handed in at a later call")
+            self._said.warn(f"{full}; the timer's item is handed in at a later call")
 
     async def _page(self) -> None:
         pager = Pager(self._opened.store, policy_from(self._opened.config.notify), clock=self._clock)
@@ -143,7 +143,7 @@ class OneShot:
 def run(file: Path, said: Terminal, mode: Mode) -> None:
     """Open up, do what is ready, end. Raises what ended it."""
     with early.signals() as came:
-        opened = starting.open_up(file, warn=said.note)
+        opened = starting.open_up(file, warn=said.warn)
         for line in opened.told:
             said.note(line)
         asyncio.run(_go(partial(OneShot, opened, said, mode, early=came)))

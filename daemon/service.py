@@ -86,7 +86,7 @@ class Service:
             opened.store,
             policy_from(opened.config.notify),
             scene=starting.scene_of(opened.config),
-            said=said.note,
+            said=said.warn,
             clock=clock,
         )
         self._engine = Engine(
@@ -176,7 +176,7 @@ class Service:
 
     def _trigger_said(self, line: str) -> None:
         """A refused file, a folder that is gone or back: what a trigger says, an alert may be about."""
-        self._said.note(line)
+        self._said.warn(line)
         self._paging.changed()
 
     def _rung(self) -> None:
@@ -239,7 +239,7 @@ class Service:
                 )
         except ConfigProblem as problem:
             check = screen.command("check-config", config=file)
-            self._said.note(
+            self._said.warn(
                 f"the new configuration is refused, the old one stays in force. See:  {check}\n{problem}"
             )
             return "the new configuration is refused, the old one stays in force"
@@ -248,7 +248,7 @@ class Service:
                 partial(starting.sync_constraints, self._store, fresh, now=self._clock())
             )
         except (StoreBusy, sqlite3.OperationalError, OSError) as error:
-            self._said.note(f"the new configuration is not in force yet: {error}; send SIGHUP again")
+            self._said.warn(f"the new configuration is not in force yet: {error}; send SIGHUP again")
             return "the new configuration is not in force yet"
         self._config = fresh
         self._engine.reconfigure(fresh)
@@ -331,7 +331,7 @@ def run(file: Path, said: Terminal, manager: Line) -> None:
     """Open up and serve until told to stop. Raises what ended it."""
     with early.signals() as came:
         manager.say("STATUS=opening the store", patience(START_S))
-        opened = starting.open_up(file, warn=said.note)
+        opened = starting.open_up(file, warn=said.warn)
         for line in opened.told:
             said.note(line)
         asyncio.run(_serve(opened, said, came, manager))

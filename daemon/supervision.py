@@ -18,7 +18,7 @@ from daemon.sdnotify import Line
 from store import moments
 from store.counting import Glance
 
-STATUS_EVERY_S = 5.0
+STATUS_EVERY_S = 2.0
 AGAIN_S = 1.0
 
 State = Literal["starting", "ready", "reloading", "stopping"]

@@ -1,6 +1,7 @@
 """What ``shiftwork run`` prints: one line a session, and what a person should know. Pure words, then one printer.
 
-Session lines go to stdout, notes to stderr. A terminal that went away never stops the daemon.
+Session lines go to stdout, notes and warnings to stderr. A terminal that went away never stops the daemon. The journal
+dates lines itself, so there they carry no time; warnings carry their level.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
+from daemon import journal
 from daemon.cli import times
 from store.claims import Reclaimed
 from store.text import shown
@@ -35,21 +37,28 @@ class Terminal:
 
     def say(self, line: str) -> None:
         """A line about the work, with the time before it."""
-        self._print(f"{self._time()}  {line}", self._out or sys.stdout)
+        self._print(line, self._out or sys.stdout)
 
     def note(self, line: str) -> None:
         """A line about the daemon itself, with the time before it."""
-        self._print(f"{self._time()}  {line}", self._err or sys.stderr)
+        self._print(line, self._err or sys.stderr)
+
+    def warn(self, line: str) -> None:
+        """A note about something that is not as it should be."""
+        self._print(line, self._err or sys.stderr, journal.WARNING)
 
     def plain(self, line: str) -> None:
-        """A line of the first screen."""
-        self._print(line, self._out or sys.stdout)
+        """A line of the first screen, without a time."""
+        self._write(line, self._out or sys.stdout)
 
-    def _time(self) -> str:
-        return times.stamp(self._clock(), dated=False)
+    def _print(self, line: str, stream: TextIO, level: str = "") -> None:
+        if journal.is_journal(stream):
+            self._write(journal.marked(line, level), stream)
+        else:
+            self._write(f"{times.stamp(self._clock(), dated=False)}  {line}", stream)
 
     @staticmethod
-    def _print(line: str, stream: TextIO) -> None:
+    def _write(line: str, stream: TextIO) -> None:
         with suppress(OSError, ValueError):
             print(line, file=stream, flush=True)
 

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from notify.messages import Message
 from notify.policy import PAGE, TICKET, Channel
 from notify.sender import Outcome, by_child
-from store import files
+from store import credentials, files
 from store.errors import ShiftworkError
 from store.keys import digest
 from store.points import outside
@@ -66,7 +66,11 @@ def services_of(data: Mapping[str, Any], folder: Path) -> list[Channel]:
         url_file = service.get("url_file") if isinstance(service, dict) else None
         tags = service.get("tags", [PAGE, TICKET]) if isinstance(service, dict) else None
         if isinstance(url_file, str) and url_file and "\0" not in url_file and isinstance(tags, list):
-            name = os.path.normpath(os.path.join(os.path.abspath(folder), url_file))
+            base = os.path.abspath(folder)
+            try:
+                name = os.path.normpath(credentials.place(url_file, base) or os.path.join(base, url_file))
+            except ValueError:
+                continue
             found[name] = tuple(dict.fromkeys((*found.get(name, ()), *(str(tag) for tag in tags))))
     return [Channel(name, tags) for name, tags in found.items()]
 

@@ -5,6 +5,7 @@ A model is a ``Section``: unknown keys refused, frozen, strict (no number out of
 written in TOML by people and in JSON between our processes, and both read back to the same values: durations
 and sizes stay text in JSON, paths are absolute from the first reading on.
 
+A secret's ``*_file`` may also be a credential of a service manager (``store.credentials``).
 Relative paths need the configuration's folder: ``Model.model_validate(data, context={"folder": Path(...)})``.
 """
 
@@ -26,6 +27,7 @@ from pydantic import (
     ValidationInfo,
 )
 
+from store import credentials
 from store.units import duration_text, parse_duration, parse_size, size_text
 
 T = TypeVar("T")
@@ -77,6 +79,10 @@ def _absolute(value: object, info: ValidationInfo, *, escape: bool) -> str:
     if folder is None:
         raise ValueError("must be an absolute path here")
     base = os.path.abspath(folder)  # no realpath: links are set on purpose
+    if info.field_name is not None and info.field_name.endswith(("_file", "_files")):
+        secret = credentials.place(value, base)
+        if secret is not None:
+            return secret
     return os.path.join(glob.escape(base) if escape else base, value)
 
 

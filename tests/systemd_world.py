@@ -8,7 +8,6 @@ Where no manager can run, ``MANAGER_PROBLEM`` says why and the tests are skipped
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -29,9 +28,16 @@ MANAGERS = ("/usr/lib/systemd/systemd", "/lib/systemd/systemd")
 NOT_FOR_USERS = (
     "User", "Group", "StateDirectory", "StateDirectoryMode", "WorkingDirectory",  # a user's manager has its own
     "ProtectHome", "PrivateTmp",  # they would hide the test's own folder and the checkout
-    "ProtectKernelLogs", "ProtectKernelTunables",  # not in a container
     "Wants", "After", "WantedBy",  # targets of the system's manager
 )  # fmt: skip
+
+# What the system's manager has made before a user's one starts, in a /run of our own; nothing else is mounted or run.
+# The first process of the namespaces must not be the manager itself.
+INSIDE = """
+mount -t tmpfs tmpfs /run && mkdir -p /run/systemd/system /run/systemd/inaccessible/dir || exit 1
+cd /run/systemd/inaccessible && touch reg && mkfifo fifo && mknod chr c 0 0; mknod blk b 0 0; chmod 000 *; cd /
+"$0" --user --log-target=console & wait
+"""
 
 
 class Manager:
@@ -40,21 +46,25 @@ class Manager:
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="user-systemd."))
         self.folder.chmod(0o700)
-        inside = (  # the first process of the namespace must not be the manager itself
-            'mount -t tmpfs tmpfs /run && mkdir -p /run/systemd/system && "$0" --user --log-target=console & wait'
-        )
+        self.units = self.folder / "units"
+        self.units.mkdir()
+        for name in ("default", "basic", "shutdown"):  # of the machine's own units none is started
+            (self.units / f"{name}.target").write_text(
+                f"[Unit]\nDescription={name}\nDefaultDependencies=no\n"
+            )
         program = next(one for one in MANAGERS if os.path.exists(one))
         # outside XDG_RUNTIME_DIR nothing of the caller's session is passed on
         self.environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(self.folder),
             "XDG_RUNTIME_DIR": str(self.folder),
+            "SYSTEMD_UNIT_PATH": str(self.units),
             "LANG": "C.UTF-8",
         }
         with (self.folder / "manager.log").open("w") as log:
             self.process = subprocess.Popen(
                 ["unshare", "--pid", "--mount", "--cgroup", "--fork", "--kill-child", "--mount-proc",
-                 "sh", "-c", inside, program],
+                 "sh", "-c", INSIDE, program],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.environment,
             )  # fmt: skip
 
@@ -132,8 +142,7 @@ class Service:
 
     def __init__(self, manager: Manager, world: World, name: str, **settings: str) -> None:
         self.manager, self.world, self.name = manager, world, f"{name}.service"
-        folder = manager.folder / "systemd" / "user"
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = manager.units
         self.credentials = world.folder / "credentials"
         self.credentials.mkdir(mode=0o700, exist_ok=True)
         program = world.folder / "shiftwork"
@@ -169,25 +178,12 @@ class Service:
     def show(self, name: str) -> str:
         return self.manager.ctl("show", self.name, "--property", name, "--value").stdout.strip()
 
-    def main(self) -> int:
-        """The daemon's pid as it is seen from outside the namespaces; 0 while it does not run."""
-        inner = self.show("MainPID")
-        if inner == "0":
-            return 0
-        for status in Path("/proc").glob("[0-9]*/status"):
-            try:
-                text = status.read_text()
-            except OSError:
-                continue
-            if re.search(rf"^NSpid:\t\d+\t{inner}$", text, re.MULTILINE) and self._ours(status.parent):
-                return int(status.parent.name)
-        return 0
+    def kill(self, name: str) -> None:
+        """A signal to the daemon alone, not to its children."""
+        self.manager.ctl("kill", "--kill-whom=main", f"--signal={name}", self.name)
 
-    def _ours(self, process: Path) -> bool:
-        try:
-            return os.readlink(process / "ns/pid") == os.readlink(f"/proc/{self.manager.inside}/ns/pid")
-        except OSError:
-            return False
+    def restarts(self) -> int:
+        return int(self.show("NRestarts"))
 
     def said(self) -> str:
         log = self.world.folder / "service.log"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 
 import pytest
 from daemon_world import World
-from systemd_world import PROGRAM, UNITS, Manager, Service, manager_problem
+from systemd_world import CREDENTIALS, PROGRAM, SHIPPED, UNITS, Manager, Service, directives, manager_problem
 
 EXPOSURE = 12  # tenths
 
@@ -69,16 +70,159 @@ def test_the_unit_is_little_exposed(unit):
 
 # ---------------------------------------------------------------- under a manager
 
+FAST = {"RestartSec": "100ms"}
+
+
+@pytest.fixture
+def service(manager, world, request):
+    """The shipped unit for ``world``, not started; ended at the end."""
+    made = []
+
+    def make(**settings: str) -> Service:
+        made.append(Service(manager, world, f"t{len(request.node.name)}-{id(world):x}", **FAST | settings))
+        return made[0]
+
+    yield make
+    for one in made:
+        one.ctl("stop", check=False)
+
+
+def is_active(one: Service) -> bool:
+    return one.show("ActiveState") == "active"
+
 
 @needs_manager
-def test_it_is_ready_when_it_serves_and_says_how_things_stand(manager, world):
+def test_it_is_ready_when_it_serves_and_says_how_things_stand(service, world):
     """FIELD 51."""
-    one = Service(manager, world, "ready")
+    one = service()
     one.ctl("start")
-    assert one.show("ActiveState") == "active"
+    assert is_active(one)
     assert "Drop a file" in one.said()
     one.until(lambda: one.show("StatusText") == "nothing to do")
     world.add("flag")
     one.until(lambda: one.show("StatusText").startswith("1 waiting for a person (oldest "))
     one.ctl("stop")
     assert (one.show("Result"), one.show("ExecMainStatus")) == ("success", "0")
+
+
+@needs_manager
+def test_a_reload_ends_also_when_the_new_configuration_is_refused_and_the_status_says_so(service, world):
+    """FIELD 51."""
+    one = service()
+    one.ctl("start")
+    good = world.config.read_text()
+    world.config.write_text(good + "[nonsense]\n")
+    one.ctl("reload")
+    one.until(lambda: "refused, the old one stays in force" in one.show("StatusText"))
+    assert is_active(one)
+    world.add("answer")
+    world.until_done(1)
+    world.config.write_text(good)
+    one.ctl("reload")
+    one.until(lambda: one.show("StatusText") == "nothing to do")
+    assert "it is in force" in one.said()
+    assert (is_active(one), one.restarts()) == (True, 0)
+
+
+@needs_manager
+def test_the_watchdog_spares_a_long_session_and_ends_a_stuck_daemon(service, world):
+    """FIELD 52: the session lasts longer than the watchdog waits; then the daemon itself stands still."""
+    one = service(WatchdogSec="2s")
+    one.ctl("start")
+    world.add("sleep 5")
+    world.until_done(1)
+    assert one.restarts() == 0
+    one.kill("SIGSTOP")
+    one.until(lambda: one.restarts() == 1 and is_active(one))
+    assert "Fatal Python error: Aborted" in one.said()  # where each thread was
+    world.add("answer")
+    world.until_done(2)
+
+
+@needs_manager
+def test_after_a_kill_it_is_started_again_and_what_was_under_way_is_done_once(service, world):
+    one = service()
+    one.ctl("start")
+    for n in range(3):
+        world.add(f"sleep 1 number {n}")
+    one.until(world.calls)
+    one.kill("SIGKILL")
+    world.until_done(3)
+    assert one.restarts() == 1
+    results = world.rows(
+        "SELECT body, count(*) FROM items JOIN papers ON papers.item_id = items.id GROUP BY body"
+    )
+    assert sorted(tuple(row) for row in results) == [(f"sleep 1 number {n}", 1) for n in range(3)]
+    assert world.value("SELECT count(*) FROM sessions WHERE outcome = 'answered'") == 3
+
+
+@needs_manager
+def test_a_stop_with_a_running_session_ends_in_time_and_gives_its_claim_back(service, world):
+    """FIELD 31."""
+    world.write_config(daemon='grace = "1s"')
+    one = service()
+    one.ctl("start")
+    world.add("sleep 300")
+    one.until(world.calls)
+    one.ctl("stop")
+    assert (one.show("Result"), one.show("ExecMainStatus"), one.show("ActiveState")) == (
+        "success",
+        "0",
+        "inactive",
+    )
+    assert world.value("SELECT count(*) FROM leases") == 0
+    assert world.rows("SELECT state, crashes FROM nodes") == [("pending", 0)]
+    left = one.manager.run("sh", "-c", "pgrep -f [d]ecider.py || true").stdout
+    assert left == ""
+
+
+@needs_manager
+@pytest.mark.parametrize(("code", "hurt"), [(78, "config"), (70, "store")])
+def test_what_waits_for_a_person_is_not_started_again(service, world, code, hurt):
+    """FIELD 53."""
+    one = service()
+    if hurt == "config":
+        world.config.write_text("[nonsense]\n")
+    else:
+        world.state.mkdir()
+        (world.state / "shiftwork.db").write_text("this is no store" * 100)
+    assert one.ctl("start", check=False).returncode != 0
+    assert (one.show("ActiveState"), one.show("ExecMainStatus")) == ("failed", str(code))
+    assert one.restarts() == 0
+
+
+@needs_manager
+def test_a_credential_is_handed_over_and_children_hear_nothing_of_the_manager(service, world):
+    """FIELD 53, 50. A folder without secrets is no reason not to start."""
+    (world.folder / "decider.py").write_text(
+        "import json, os, sys\n"
+        "open('seen.json', 'w').write(json.dumps([dict(os.environ), open(f'/proc/{os.getppid()}/environ').read()]))\n"
+        "print(json.dumps({'decision': 'answer', 'reason': 'r', 'text': 't', 'citations': []}))\n"
+    )
+    one = service()
+    one.ctl("start")
+    world.add("answer")
+    world.until_done(1)
+    own, parents = json.loads((world.folder / "seen.json").read_text())
+    for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"):
+        assert name not in own
+        assert name not in parents
+    assert not [name for name in own if "CREDENTIALS" in name]
+
+    world.write_config(extra='[notify]\nheartbeat_url_file = "credential:beat.url"\n')
+    one.ctl("reload")
+    one.until(lambda: "was not handed over by the service manager" in one.said())
+    (one.credentials / "beat.url").write_text("http://127.0.0.1:9/beat")
+    one.ctl("restart")
+    assert is_active(one)
+    one.until(lambda: one.show("StatusText") == "nothing to do")
+
+
+def test_the_unit_that_is_tested_differs_from_the_shipped_one_in_places_alone():
+    """What the tests above rest on, as it stands in the file."""
+    shipped = directives(SHIPPED.read_text())
+    keys = [key for _, key, _ in shipped]
+    assert {key for key in keys if keys.count(key) > 1} == {"SystemCallFilter"}
+    assert ("Service", "LoadCredential", f"shiftwork:{CREDENTIALS}") in shipped
+    assert ("Service", "KillMode", "mixed") in shipped
+    assert ("Service", "RestartPreventExitStatus", "70 78") in shipped

@@ -209,6 +209,11 @@ def _copyable(text: str, words: list[str]) -> str:
 
 
 def _say(text: str) -> None:
+    if "JOURNAL_STREAM" in os.environ:
+        from daemon import journal
+
+        if journal.is_journal(sys.stderr):
+            text = journal.marked(text, journal.ERROR)
     try:
         print(text, file=sys.stderr, flush=True)
     except OSError:  # nobody is there to read it; the exit code still tells

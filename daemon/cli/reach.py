@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,6 +44,7 @@ def writing(args: argparse.Namespace, *, create: bool = False) -> Iterator[tuple
 
     places = light.places(args.config)
     _arm_crash_point(places.state_dir)
+    _share_like(places.state_dir)
     store = open_for_command(places.state_dir, create=create)
     if store is None:
         raise NotFound(f"there is nothing yet: no store in {shown(str(places.state_dir))}")
@@ -50,6 +52,16 @@ def writing(args: argparse.Namespace, *, create: bool = False) -> Iterator[tuple
         yield places, store
     finally:
         store.close()
+
+
+def _share_like(state_dir: Path) -> None:
+    """What a command makes in a folder that a group shares is the group's, too, whatever the person's umask says."""
+    try:
+        mode = state_dir.stat().st_mode
+    except OSError:
+        return
+    if mode & stat.S_IWGRP and mode & stat.S_ISGID:
+        os.umask(0o007)
 
 
 def _arm_crash_point(state_dir: Path) -> None:

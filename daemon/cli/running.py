@@ -6,6 +6,7 @@ import argparse
 import os
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -85,7 +86,14 @@ def _stop_daemon(state_dir: Path, grace_s: float) -> int:
     if not daemon.running:
         screen.note(f"no daemon is running on {screen.quoted(state_dir)}")
         return 0
-    if not owners.kill_alone(daemon.owner, signal.SIGTERM):
+    try:
+        asked = owners.kill_alone(daemon.owner, signal.SIGTERM)
+    except PermissionError:
+        raise ShiftworkError(
+            f"the daemon (pid {daemon.pid}) belongs to another user; as that user or root run the same, or where "
+            "systemd runs it:  systemctl stop shiftwork"
+        ) from None
+    if not asked:
         raise ShiftworkError(
             f"the daemon (pid {daemon.pid}) cannot be signalled from here; stop it where it runs"
         )
@@ -117,7 +125,10 @@ def _stop_sessions(args: argparse.Namespace, target: str) -> int:
         stopped = _end_claims(store, held, reach.person(args.by))
         for lease in held:
             if lease.item_id in stopped:
-                owners.kill_group(lease.owner)
+                with suppress(
+                    PermissionError
+                ):  # another user's: its daemon sees that the claim is gone, and ends it
+                    owners.kill_group(lease.owner)
     for item in sorted(stopped):
         screen.out(f"stopped {item}; it is paused. Let it go on:  {screen.command('resume', item)}")
     if not stopped:
