@@ -182,6 +182,7 @@ class Waking:
             config.queues,
             config.triggers,
             folder=config.folder,
+            state_dir=config.state_dir,
             said=self._said,
             earlier=self._left_behind.get(name),
         )

@@ -146,8 +146,9 @@ def keys_of(table: dict, depth: int = 0) -> set[str]:
 @pytest.mark.parametrize("file", PAGES, ids=lambda file: file.name)
 def test_every_key_of_the_configuration_that_is_shown_exists(file):
     text = file.read_text(encoding="utf-8")
-    for table in toml_in(text):
-        assert keys_of(table) <= known_keys()
+    if file.name != "plugins.md":  # that page shows the example's own keys, which run in test_plugins.py
+        for table in toml_in(text):
+            assert keys_of(table) <= known_keys()
     for code in spans(text):
         assigned = re.match(r"([a-z_]+) = ", code)
         if assigned:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
 
 import pytest
 from daemon_world import ENVIRONMENT, ROOT
+from docs_pages import fences
 from plugin_world import PluginWorld
+
+from daemon import waking
+from sessions import plugin as deciders
+from triggers import hosting
+from triggers import plugin as triggers
 
 EXAMPLE = ROOT / "examples" / "plugin"
 
@@ -54,6 +61,26 @@ def test_the_example_of_the_docs_is_built_installed_and_runs(world, tmp_path):
     here.until_done(2)
     assert "plug-in" in here.command("doctor", check=None).stdout
     assert here.stop() == 0
+
+
+def test_the_page_shows_the_files_of_the_example():
+    text = (ROOT / "docs" / "plugins.md").read_text()
+    assert fences(text, "python") == [(EXAMPLE / "shiftwork_mail.py").read_text()]
+    toml = [(EXAMPLE / name).read_text() for name in ("pyproject.toml", "shiftwork.toml")]
+    assert fences(text, "toml") == toml
+
+
+def test_the_page_tells_all_that_an_author_may_import():
+    text = (ROOT / "docs" / "plugins.md").read_text()
+    fields = [*triggers.Item.__dataclass_fields__, *triggers.Taken._fields]
+    given = [f"self.given.{name}" for name in ("queues", "folder", "state", "say")]
+    known = {*triggers.__all__, *deciders.__all__} - {"Section", "HandIn", "Wake"}
+    for word in (*fields, *given, *known, "must_cite", "wants_text", "decided_by"):
+        assert re.search(rf"`[^`]*\b{re.escape(word)}\b", text), word
+    for number in (hosting.DELIVERY_MAX, hosting.STOP_S, hosting.START_S, waking.WELL_S):
+        assert f" {number:g} " in text
+    assert f"{hosting.BATCH_MAX:,} `Item`" in text
+    assert (waking.RESTART_S, waking.PLUGIN_MAX_RESTART_S) == (5, 600)
 
 
 BROKEN = {

@@ -94,6 +94,7 @@ def hosted(
     tables: Tables,
     *,
     folder: Path,
+    state_dir: Path,
     said: Callable[[str], None],
     earlier: Thread | None = None,
 ) -> HostedTrigger:
@@ -107,7 +108,15 @@ def hosted(
     if not isinstance(table, config.PluginTrigger):
         raise TypeError(f"[triggers.{name}] is no plug-in")
     max_bytes = {queue: queues[queue].max_bytes for queue in table.queues}
-    return HostedTrigger(name, table, folder=folder, max_bytes=max_bytes, said=said, earlier=earlier)
+    return HostedTrigger(
+        name,
+        table,
+        folder=folder,
+        state=state_dir / "triggers" / name,
+        max_bytes=max_bytes,
+        said=said,
+        earlier=earlier,
+    )
 
 
 def plugin_names(tables: Tables) -> list[str]:

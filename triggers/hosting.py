@@ -38,7 +38,10 @@ LINE_CHARS = 400
 
 
 class HostedTrigger:
-    """One table ``[triggers.NAME]`` of a plug-in's kind. ``max_bytes``: queue → the most a body may have."""
+    """One table ``[triggers.NAME]`` of a plug-in's kind. ``max_bytes``: queue → the most a body may have.
+
+    ``folder`` is the configuration's, ``state`` the trigger's own, made when it is needed.
+    """
 
     def __init__(
         self,
@@ -46,13 +49,14 @@ class HostedTrigger:
         table: PluginTrigger,
         *,
         folder: Path,
+        state: Path,
         max_bytes: Mapping[str, int],
         said: Callable[[str], None],
         earlier: threading.Thread | None = None,
     ) -> None:
         self.name = name
         self._table, self._folder, self._max_bytes, self._said = table, folder, max_bytes, said
-        self._earlier = earlier
+        self._state, self._earlier = state, earlier
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None  # the plug-in's
         self._home: asyncio.AbstractEventLoop | None = None  # the daemon's
@@ -208,7 +212,9 @@ class HostedTrigger:
             first = error.errors(include_url=False)[0]
             where = ".".join(map(str, first["loc"]))
             raise PluginBroken(f"{plugin.offer.words()} refuses {where}: {first['msg']}") from error
-        trigger = plugin.make(Given(self.name, self._table.queues, settings, self._folder, self._say))
+        self._state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        given = Given(self.name, self._table.queues, settings, self._folder, self._state, self._say)
+        trigger = plugin.make(given)
         for call in ("start", "stop"):
             if not callable(getattr(trigger, call, None)):
                 raise PluginBroken(

@@ -42,13 +42,15 @@ class Given(NamedTuple, Generic[S]):
     """What a trigger is made with.
 
     ``name`` is the table's, ``queues`` those it names, ``settings`` what its own keys say; ``folder`` is the
-    configuration's, where relative paths start. ``say`` puts a line on the daemon's terminal, from any thread.
+    configuration's, where relative paths start. ``state`` is a folder of its own below the state folder, for what it
+    has to remember; it is no part of backups. ``say`` puts a line on the daemon's terminal, from any thread.
     """
 
     name: str
     queues: tuple[str, ...]
     settings: S
     folder: Path
+    state: Path
     say: Callable[[str], None]
 
 
