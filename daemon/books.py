@@ -39,7 +39,8 @@ _DISK_WORDS = (
 
 class Orders(NamedTuple):
     """What a look is about, gathered in the loop. ``mine``: owner lines of living workers; ``trouble``: what is
-    to be over before anything else is done; ``sessions``: those that living workers are in.
+    to be over before anything else is done; ``sessions``: those that living workers are in; ``left_alone``: queues that
+    nobody can decide now; ``deciders``: those that went away, with the reason, or came back, with none.
     """
 
     deaths: Sequence[Death]
@@ -49,6 +50,8 @@ class Orders(NamedTuple):
     trouble: str
     now: float
     sessions: Sequence[int] = ()
+    left_alone: Collection[str] = ()
+    deciders: Sequence[tuple[str, str]] = ()
 
 
 class Looked(NamedTuple):
@@ -109,11 +112,13 @@ class Books:
         papers_at = self._papers_due_at(alone=bool(orders.deaths) or not orders.mine)
         if papers_at is not None and now >= papers_at:
             self._settle_papers(now)
-        changed = self._wake_flags(now) > 0 or bool(lines)
+        self._note_deciders(orders.deciders, now)
+        changed = self._wake_flags(now) > 0 or bool(lines) or bool(orders.deciders)
         overtaken = self._store.claims.overtaken(orders.sessions) if orders.sessions else ()
         if not orders.room:
             return Looked(None, self._sweep_at, lines, changed, overtaken)
-        ready = self._store.claims.ready(list(self.config.queues), now=now)
+        queues = [name for name in self.config.queues if name not in orders.left_alone]
+        ready = self._store.claims.ready(queues, now=now)
         if ready.next_due_at is not None and ready.next_due_at > now:  # it may be a lease that ends then
             self._sweep_at = min(self._sweep_at, ready.next_due_at)
         due_at = self._due_at(ready.next_due_at, now, alone=not orders.mine)
@@ -142,6 +147,17 @@ class Books:
         if next_due_at is not None:
             times.append(next_due_at if next_due_at > now else self._sweep_at)
         return min((at for at in times if at is not None), default=None)
+
+    def _note_deciders(self, news: Sequence[tuple[str, str]], now: float) -> None:
+        """A decider that cannot be asked is a problem that people are paged about when it lasts."""
+        for name, words in news:
+            key = f"decider:{name}"
+            if words:
+                self._store.alerts.raise_problem(
+                    key, queue=None, kind="away", detail=f"{name}: {words}", now=now
+                )
+            else:
+                self._store.alerts.clear_problem(key)
 
     def _clear_away(self) -> None:
         """Half-written files that the dead left where they wrote."""

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from daemon import terminal
+from daemon.absent import Absent
 from daemon.books import Books, Looked, Orders, is_disk
 from daemon.cli import screen
 from daemon.config import Config
@@ -79,6 +80,7 @@ class Engine:
         self._on_change, self._on_trouble = on_change, on_trouble
         self._sessions_max, self._most_workers = sessions_max, most_workers
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
+        self._absent = Absent()
         self._deaths: list[Death] = []
         self._marks: list[Mark] = []
         self._hold_until = 0.0
@@ -101,6 +103,7 @@ class Engine:
 
     def reconfigure(self, config: Config) -> None:
         """Use a new configuration: running sessions finish with the old one, the next ones have the new one."""
+        self._absent.try_now()
         self.config = self._books.config = config
         self.pool.memory_bytes = config.daemon.worker_memory
         for worker in self.pool.workers.values():
@@ -109,6 +112,7 @@ class Engine:
     def look_around(self) -> None:
         """Let the next turn look at everything: the store was changed by somebody else, or the clock was set."""
         self._hold_until = min(self._hold_until, self._clock() + TROUBLE_S)
+        self._absent.try_now()
         self._books.look_around()
 
     async def turn(self) -> float | None:
@@ -126,6 +130,7 @@ class Engine:
             looked = await self.in_store(partial(self._books.look, orders))
         except (StoreBusy, sqlite3.Error, OSError) as error:
             self._deaths = [*orders.deaths, *self._deaths]
+            self._absent.unsaid(orders.deciders)
             self._meet(error)
             return self._hold_until
         self._be_well()
@@ -135,7 +140,8 @@ class Engine:
             await self._start_workers(looked.ready)
         if looked.ready and self._room() > 0:
             return max(self._hold_until, now + SOONEST_S)
-        return looked.due_at
+        back_at = self._absent.until(self._deciders().values(), now=now)
+        return min((at for at in (looked.due_at, back_at) if at is not None), default=None)
 
     def disk_trouble(self, error: sqlite3.OperationalError) -> None:
         """A trigger could not write: that is told, and waited for, like what a look runs into."""
@@ -176,7 +182,12 @@ class Engine:
         marks, self._marks = self._marks, []
         mine = [worker.owner for worker in self.pool.workers.values()]
         sessions = [worker.session["session"] for worker in self.pool.workers.values() if worker.session]
-        return Orders(deaths, marks, mine, self._room() > 0, self.trouble, now, sessions)
+        alone = self._absent.queues(self._deciders(), now=now)
+        news = self._absent.news()
+        return Orders(deaths, marks, mine, self._room() > 0, self.trouble, now, sessions, alone, news)
+
+    def _deciders(self) -> dict[str, str]:
+        return {name: queue.decider for name, queue in self.config.queues.items()}
 
     @property
     def unsettled(self) -> bool:
@@ -206,12 +217,15 @@ class Engine:
 
     def _job(self) -> dict[str, Any]:
         config = self.config
+        alone = self._absent.queues(self._deciders(), now=self._clock())
         return plan.job(
             plan.Plan(
                 state_dir=config.state_dir,
                 folder=config.folder,
                 limits=config.daemon,
-                queues={name: plan.policy_of(queue) for name, queue in config.queues.items()},
+                queues={
+                    name: plan.policy_of(queue) for name, queue in config.queues.items() if name not in alone
+                },
                 deciders=config.deciders,
                 daemon=owners.me(),
                 trigger=self.trigger,
@@ -234,6 +248,9 @@ class Engine:
 
     def _heard_end(self, message: Mapping[str, Any]) -> None:
         self.sessions_done += 1
+        decider = self._deciders().get(message["queue"])
+        if decider is not None:
+            self._absent.heard(decider, message, now=self._clock())
         self._said.say(terminal.session_words(message, self._commands))
         if message["outcome"] != "answered":
             self._on_change()

@@ -24,6 +24,7 @@ from notify.policy import PAGE, TICKET, Policy, rank
 from store.alert_rows import Crashed, Facts, Problem, Waiting
 
 MISSING_FOR_S = 60.0
+AWAY_FOR_S = 600.0
 
 
 class Cause(NamedTuple):
@@ -131,6 +132,8 @@ def _condition_of(key: str, problem: Problem) -> Condition:
     name = family(key)
     if name == "inbox" and problem.kind.endswith("missing"):
         return Condition(key, PAGE, problem.since_at, for_s=MISSING_FOR_S)
+    if name == "decider":
+        return Condition(key, PAGE, problem.since_at, for_s=AWAY_FOR_S)
     return Condition(key, PAGE if name == "store" else TICKET, problem.since_at)
 
 

@@ -49,6 +49,7 @@ def headline(key: str) -> str:
         "rejected": f"refused input in queue {queue}",
         "inbox": f"the inbox of queue {queue}",
         "store": "the store",
+        "decider": "a decider that cannot be asked",
         "trigger": "triggers of plug-ins that do not run",
     }
     return words.get(family(key), shown(key, 80))

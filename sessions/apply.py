@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from memory import episodes
 from memory.context import Context
@@ -54,28 +54,51 @@ def edit(claim: Claim, loaded: Loaded, context: Context, checked: Checked, *, de
     return _parked(common, decision)
 
 
-def failed(
-    claim: Claim, loaded: Loaded, fault: str, raw: str, *, retry_after_s: float | None, limit: int, now: float
-) -> Outcome:
-    """A decider failure: tried again later, or, the ``limit``-th in a row, a person is asked."""
+class Failing(NamedTuple):
+    """A decider failure as the edit needs it. ``permanent``: another try is pointless; ``away``: nobody could be asked,
+    which says nothing about this item.
+    """
+
+    fault: str
+    raw: str = ""
+    retry_after_s: float | None = None
+    permanent: bool = False
+    away: bool = False
+
+
+def failed(claim: Claim, loaded: Loaded, failing: Failing, *, limit: int, now: float) -> Outcome:
+    """A decider failure: tried again later, or, the ``limit``-th in a row or a permanent one, a person is asked."""
+    counts = not failing.away
     failures = loaded.failures + 1
-    if failures < limit:
-        wait_s = max(delay_after_failure(failures, key=claim.node_id), retry_after_s or 0.0)
+    words = first_line(failing.fault, 300)
+    if not failing.permanent and (failing.away or failures < limit):
+        wait_s = max(
+            delay_after_failure(failures if counts else 1, key=claim.node_id), failing.retry_after_s or 0.0
+        )
+        what = f"decider failure {failures} of {limit}" if counts else "its decider cannot be asked"
         return Outcome(
             kind="failed",
-            failed_call=True,
+            failed_call=counts,
+            failures_kept=not counts,
             not_before=now + wait_s,
-            why=f"decider failure {failures} of {limit}: {first_line(fault, 300)}",
-            log={"fault": fault[:2000], "failures": failures, "again_at": now + wait_s},
+            why=f"{what}: {words}",
+            log={
+                "fault": failing.fault[:2000],
+                "failures": loaded.failures + counts,
+                "again_at": now + wait_s,
+            },
         )
+    how = "its decider refused" if failing.permanent else f"the decider failed {failures} times in a row"
     ask = _code_ask(
         claim,
         cause="failures",
-        stuck=f"the decider failed {failures} times in a row: {first_line(fault, 200)}",
+        stuck=f"{how}: {words if failing.permanent else first_line(failing.fault, 200)}",
         reason="when the decider is mended, it will go through",
-        evidence=[raw[:RAW_KEPT_CHARS]] if raw else [],
+        evidence=[failing.raw[:RAW_KEPT_CHARS]] if failing.raw else [],
     )
-    return Outcome(kind="flagged", failed_call=True, ask=ask, why=ask.stuck, log={"fault": fault[:2000]})
+    return Outcome(
+        kind="flagged", failed_call=True, ask=ask, why=ask.stuck, log={"fault": failing.fault[:2000]}
+    )
 
 
 def too_many_decisions(claim: Claim, decisions: int) -> Outcome:

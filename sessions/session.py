@@ -67,6 +67,7 @@ class Ended(NamedTuple):
     why: str
     seconds: float
     cited: int
+    away: edits.Failing | None = None
 
 
 class Asked(NamedTuple):
@@ -74,11 +75,8 @@ class Asked(NamedTuple):
 
     checked: Checked | None
     decided_by: str
-    fault: str
-    raw: str
-    retry_after_s: float | None
+    failing: edits.Failing | None
     usage: Mapping[str, Any]
-    permanent: bool = False
 
 
 class _Record:
@@ -88,6 +86,8 @@ class _Record:
         self._clock = clock
         self._since = clock()
         self.steps: list[Step] = []
+        self.away: edits.Failing | None = None
+        """Why nobody could be asked, where that is so."""
 
     def add(self, name: str, what: str, *, decided_by: str = "code") -> None:
         now = self._clock()
@@ -126,7 +126,7 @@ def run_session(room: Room, claim: Claim) -> Ended:
         seconds=room.clock() - started,
         flag=committed.flag_id,
         cited=cited,
-    )
+    )._replace(away=sitting.record.away)
 
 
 def _outcome(sitting: Sitting) -> Outcome | None:
@@ -203,9 +203,13 @@ def decide(sitting: Sitting, loaded: Loaded, context: contexts.Context) -> Asked
         )
         if isinstance(verdict, Checked):
             sitting.record.add("decide", "reused the stored decision", decided_by=stored["decided_by"])
-            return Asked(verdict, stored["decided_by"], "", "", None, {})
+            return Asked(verdict, stored["decided_by"], None, {})
     asked = _ask(sitting, context, room.deciders[policy.decider])
-    what = asked.checked.decision.decision if asked.checked else f"failed: {asked.fault}"
+    what = (
+        asked.checked.decision.decision
+        if asked.checked
+        else f"failed: {asked.failing.fault if asked.failing else ''}"
+    )
     sitting.record.add("decide", what, decided_by=asked.decided_by)
     return asked
 
@@ -214,15 +218,9 @@ def apply(sitting: Sitting, loaded: Loaded, context: contexts.Context, asked: As
     """The decision as its edit: a value. A decider that failed is tried later, or a person is asked."""
     claim, now = sitting.claim, sitting.room.clock()
     if asked.checked is None:
-        outcome = edits.failed(
-            claim,
-            loaded,
-            asked.fault,
-            asked.raw,
-            retry_after_s=asked.retry_after_s,
-            limit=1 if asked.permanent else FAILURE_LIMIT,
-            now=now,
-        )
+        failing = asked.failing or edits.Failing("")
+        sitting.record.away = failing if failing.away else None
+        outcome = edits.failed(claim, loaded, failing, limit=FAILURE_LIMIT, now=now)
     else:
         outcome = edits.edit(claim, loaded, context, asked.checked, decided_by=asked.decided_by)
     sitting.record.add("apply", outcome.kind)
@@ -282,27 +280,22 @@ def _ask(sitting: Sitting, context: contexts.Context, decider: Decider) -> Asked
             if isinstance(verdict, Checked):
                 if decider.kind == "extractive":  # what code of our own said stands whole in the decision
                     raws.clear()
-                return Asked(verdict, decider.decided_by, "", text, None, usage)
+                return Asked(verdict, decider.decided_by, None, usage)
             fault = verdict
             request = {**request, "repair": {"fault": fault.words, "reply": text[:4000]}}
     except DeciderFailure as failure:
         raws += [Raw(claim.session_id, claim.item_id, one.kind, one.text, clock()) for one in failure.wire]
         raws.append(Raw(claim.session_id, claim.item_id, "error", str(failure), clock()))
         unknown = dict.fromkeys(asking.USAGE)
-        return Asked(
-            None,
-            decider.decided_by,
-            str(failure),
-            failure.raw,
-            failure.retry_after_s,
-            unknown,
-            failure.permanent,
+        failing = edits.Failing(
+            str(failure), failure.raw, failure.retry_after_s, permanent=failure.permanent, away=failure.away
         )
+        return Asked(None, decider.decided_by, failing, unknown)
     finally:
         lost = sitting.room.store.history.add(raws)
         if lost:
             sitting.record.add("history", f"raw texts were not kept: {lost}")
-    return Asked(None, decider.decided_by, f"bad output: {fault.words}", text, None, usage)
+    return Asked(None, decider.decided_by, edits.Failing(f"bad output: {fault.words}", text), usage)
 
 
 def _call(sitting: Sitting, decider: Decider, request: Mapping[str, Any], raws: list[Raw]) -> Reply:

@@ -6,7 +6,7 @@ Only the node it holds suffers when it dies. Everything it must not lose is in t
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,10 @@ def drain(
     owner = owners.me()
     unmarked = papers.Unmarked(store)
     done = 0
-    for queues in _rotation(list(plan.queues)):
+    turn = list(plan.queues)
+    while turn:
+        queues = list(turn)
+        turn.append(turn.pop(0))  # every queue first in its turn, so that a long one starves nobody
         now = room.clock()
         if done >= (plan.sessions_max or SESSIONS_A_WORKER) or link.stop_asked():
             break
@@ -72,6 +75,11 @@ def drain(
         )
         ended = run_session(room, claim)
         done += 1
+        if (
+            ended.away is not None
+        ):  # nobody there to ask: its queues are for later, and for a look of the daemon
+            away = plan.queues[ended.queue].decider
+            turn = [name for name in turn if plan.queues[name].decider != away]
         written = _settle(store, outboxes, ended, unmarked, room.clock(), command=plan.command)
         link.send({"type": "session_ended", **_told(ended), "files": written})
     if left := unmarked.left():  # no commit of ours carried them: the daemon's next one does
@@ -99,13 +107,6 @@ def _room(plan: Plan, store: SqliteStore, link: Link, deciders: Mapping[str, Dec
         link=link,
         clock=time.time,
     )
-
-
-def _rotation(queues: list[str]) -> Iterator[list[str]]:
-    """Every queue first in turn, so that a long one starves nobody."""
-    while True:
-        yield list(queues)
-        queues.append(queues.pop(0))
 
 
 def _settle(
@@ -138,4 +139,6 @@ def _told(ended: Ended) -> dict[str, Any]:
         "why": ended.why,
         "seconds": ended.seconds,
         "cited": ended.cited,
+        "away": ended.away
+        and {"asked_s": ended.away.retry_after_s or 0.0, "permanent": ended.away.permanent},
     }

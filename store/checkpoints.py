@@ -82,6 +82,7 @@ class Outcome(NamedTuple):
     park_expires_at: float | None = None
     why: str = ""
     failed_call: bool = False
+    failures_kept: bool = False
     notes: Sequence[Note] = ()
     lessons: Sequence[Lesson] = ()
     conclusions: Sequence[Mapping[str, Any]] = ()
@@ -189,10 +190,11 @@ def _move_node(conn: sqlite3.Connection, claim: Claim, outcome: Outcome, now: fl
     else:
         done = conn.execute(
             "UPDATE nodes SET state = 'pending', version = version + 1, crashes = 0, "
-            "failures = CASE WHEN ? THEN failures + 1 ELSE 0 END, not_before_at = ?, parked = ?, "
+            "failures = CASE WHEN ? THEN failures + ? ELSE 0 END, not_before_at = ?, parked = ?, "
             "park_expires_at = ?, why = ?, "
             f"held = (SELECT paused FROM items WHERE items.id = nodes.item_id), changed_at = ? {guard}",
-            (int(outcome.failed_call), outcome.not_before, int(outcome.parked),
+            (int(outcome.failed_call or outcome.failures_kept), int(outcome.failed_call),
+             outcome.not_before, int(outcome.parked),
              outcome.park_expires_at, outcome.why, now,
              claim.node_id, claim.node_version),
         ).rowcount  # fmt: skip

@@ -124,11 +124,13 @@ def read_key(file: str | os.PathLike[str]) -> str:
             key = stream.read(KEY_MAX_BYTES).strip()
     except OSError as error:
         raise DeciderFailure(
-            f"api_key_file {file} cannot be read: {error.strerror}", permanent=True
+            f"api_key_file {file} cannot be read: {error.strerror}", permanent=True, away=True
         ) from None
     if not key or any(not 0x21 <= byte <= 0x7E for byte in key):
         what = "is empty" if not key else "holds more than one word of printable ASCII"
-        raise DeciderFailure(f"api_key_file {file} {what}; it has to hold the key alone", permanent=True)
+        raise DeciderFailure(
+            f"api_key_file {file} {what}; it has to hold the key alone", permanent=True, away=True
+        )
     return key.decode("ascii")
 
 

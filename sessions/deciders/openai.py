@@ -102,6 +102,7 @@ class OpenaiDecider(calling.ModelCaller):
             f"the server drops the tools: {tokens_in} prompt tokens with and without them. Start llama.cpp with "
             "--jinja, vLLM with --enable-auto-tool-choice and a parser, or use a model whose template knows tools",
             permanent=True,
+            away=True,
         )
 
     def _cap(self) -> str:

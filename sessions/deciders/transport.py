@@ -29,6 +29,9 @@ from sessions.decider import DeciderFailure, Wire
 from sessions.deciders.retries import FIRST_WAIT_S, TRIES, WAIT_IN_CALL_S, asked_wait, error_of, retried
 
 CONNECT_S: Final = 10.0
+ABOUT_THE_REQUEST: Final = (400, 413, 422)
+"""Statuses that refuse this one request; another item's may pass."""
+
 SECRET_HEADERS: Final = frozenset(
     {"authorization", "x-api-key", "proxy-authorization", "cookie", "set-cookie"}
 )
@@ -134,9 +137,9 @@ class _Call:
             if answer is not None:
                 wait_s = self._judge(answer, wait_s, last=last)
             elif last:
-                raise self._failure(f"{self._url}: {self._words}")
+                raise self._failure(f"{self._url}: {self._words}", away=True)
             if waited + wait_s > WAIT_IN_CALL_S or time.monotonic() + wait_s >= self._deadline:
-                raise self._failure(f"{self._url}: {self._words}", retry_after_s=wait_s)
+                raise self._failure(f"{self._url}: {self._words}", retry_after_s=wait_s, away=True)
             waited += wait_s
             time.sleep(wait_s)
         raise AssertionError("the last try returns or raises")
@@ -148,17 +151,17 @@ class _Call:
         self._words = words.removeprefix(f"{self._url} ")
         raw = answer.body.decode("utf-8", "replace")
         if error.out_of_money:
-            raise self._failure(f"{words}; the quota or the spend limit is used up, which only a person can change",
-                                raw=raw, permanent=True)  # fmt: skip
+            words = f"{words}; the quota or the spend limit is used up, which only a person can change"
+            raise self._failure(words, raw=raw, permanent=True, away=True)
         if 300 <= answer.status < 400:
             where = answer.headers.get("location", "elsewhere")[:200]
-            raise self._failure(f"{words}: it redirects to {where}, which is not followed; set base_url to it",
-                                raw=raw, permanent=True)  # fmt: skip
+            words = f"{words}: it redirects to {where}, which is not followed; set base_url to it"
+            raise self._failure(words, raw=raw, permanent=True, away=True)
         if not retried(answer.status, answer.headers.get("x-should-retry")):
-            raise self._failure(words, raw=raw, permanent=True)
+            raise self._failure(words, raw=raw, permanent=True, away=answer.status not in ABOUT_THE_REQUEST)
         asked_s = asked_wait(answer.headers, now=time.time())
         if last or (asked_s is not None and asked_s > WAIT_IN_CALL_S):
-            raise self._failure(words, raw=raw, retry_after_s=asked_s)
+            raise self._failure(words, raw=raw, retry_after_s=asked_s, away=True)
         return wait_s if asked_s is None else asked_s
 
     def _try(self) -> _Answer | None:
@@ -230,13 +233,20 @@ class _Call:
         return self._failure(words)
 
     def _failure(
-        self, words: str, *, raw: str = "", retry_after_s: float | None = None, permanent: bool = False
+        self,
+        words: str,
+        *,
+        raw: str = "",
+        retry_after_s: float | None = None,
+        permanent: bool = False,
+        away: bool = False,
     ) -> DeciderFailure:
         return DeciderFailure(
             self._hide(words),
             raw=self._hide(raw),
             retry_after_s=retry_after_s,
             permanent=permanent,
+            away=away,
             wire=self.wire,
         )
 
