@@ -37,28 +37,28 @@ class Terminal:
 
     def say(self, line: str) -> None:
         """A line about the work, with the time before it."""
-        self._print(line, self._out or sys.stdout)
+        self._dated(line, self._out or sys.stdout)
 
     def note(self, line: str) -> None:
         """A line about the daemon itself, with the time before it."""
-        self._print(line, self._err or sys.stderr)
+        self._dated(line, self._err or sys.stderr)
 
     def warn(self, line: str) -> None:
         """A note about something that is not as it should be."""
-        self._print(line, self._err or sys.stderr, journal.WARNING)
+        self._dated(line, self._err or sys.stderr, journal.WARNING)
 
     def plain(self, line: str) -> None:
         """A line of the first screen, without a time."""
-        self._write(line, self._out or sys.stdout)
+        self._print(line, self._out or sys.stdout)
 
-    def _print(self, line: str, stream: TextIO, level: str = "") -> None:
+    def _dated(self, line: str, stream: TextIO, level: str = "") -> None:
         if journal.is_journal(stream):
-            self._write(journal.marked(line, level), stream)
+            self._print(journal.marked(line, level), stream)
         else:
-            self._write(f"{times.stamp(self._clock(), dated=False)}  {line}", stream)
+            self._print(f"{times.stamp(self._clock(), dated=False)}  {line}", stream)
 
     @staticmethod
-    def _write(line: str, stream: TextIO) -> None:
+    def _print(line: str, stream: TextIO) -> None:
         with suppress(OSError, ValueError):
             print(line, file=stream, flush=True)
 
