@@ -15,8 +15,8 @@ from store.sqlite import SqliteStore
 from store.text import shown
 
 
-def banner(config: Config, store: SqliteStore) -> Iterator[str]:
-    """Lines for the terminal, at most 80 columns where paths allow it."""
+def banner(config: Config, store: SqliteStore, url: str | None = None) -> Iterator[str]:
+    """Lines for the terminal, at most 80 columns where paths allow it. ``url``: where we listen, if we do."""
     yield (
         f"shiftwork {VERSION} · {path_words(config.file)} · state {path_words(config.state_dir)} "
         f"(schema {KNOWN_VERSION})"
@@ -24,6 +24,8 @@ def banner(config: Config, store: SqliteStore) -> Iterator[str]:
     width = max(len(name) for name in config.queues)
     for name, queue in config.queues.items():
         yield f"{name:{width}}  {_queue_words(queue, config)}"
+    if url is not None:
+        yield from http_lines(config, url)
     open_items = store.views.left()["open"]
     if open_items:
         yield f"{screen.count(open_items, 'open item')} from before"
@@ -40,6 +42,14 @@ def banner(config: Config, store: SqliteStore) -> Iterator[str]:
         yield drop.rstrip()
         drop = "  "
     yield drop + line
+
+
+def http_lines(config: Config, url: str) -> Iterator[str]:
+    """Where deliveries are taken, or that only health is told."""
+    for name, hook in config.webhooks.items():
+        yield f"webhook {name}  POST {url}/hooks/{name}  → {hook.queue}  ({hook.scheme})"
+    if not config.webhooks:
+        yield f"http  {url}  health only: there is no webhook"
 
 
 def _queue_words(queue: QueueSettings, config: Config) -> str:

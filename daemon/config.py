@@ -23,7 +23,7 @@ from sessions.config import DECIDERS, AnyDecider, DaemonLimits
 from store.errors import ConfigProblem
 from store.keys import bytes_digest
 from store.settings import Name, RelativePath, Section
-from triggers.config import TRIGGERS, AnyTrigger
+from triggers.config import TRIGGERS, AnyTrigger, WebhookSettings
 
 S = TypeVar("S", bound=Section)
 
@@ -39,7 +39,10 @@ class Config(Section):
     queues: dict[Name, QueueSettings]
     deciders: dict[Name, AnyDecider]
     triggers: dict[Name, AnyTrigger]
+    webhooks: dict[Name, WebhookSettings]
     notify: NotifySettings
+    listens: bool
+    """Whether anything is to be served over HTTP: there is a webhook, or ``[http]`` is written."""
 
     @property
     def folder(self) -> Path:
@@ -108,10 +111,8 @@ class _Reader:
         self.plugins: list[plugins.Use] = []
 
     def reading(self) -> Reading:
-        for key in self.data.keys() - set(config_words.TOP_LEVEL) - {"webhooks"}:
+        for key in self.data.keys() - set(config_words.TOP_LEVEL):
             self._say((key,), config_words.unknown_key(key, config_words.TOP_LEVEL, ()), self.data[key])
-        for name in self._tables("webhooks"):
-            self._say(("webhooks", name), f"a webhook {config_words.LATER}")
         state_dir = self._state_dir()
         daemon = self._section(DaemonLimits, ("daemon",), self.data.get("daemon", {}))
         http = self._section(HttpSettings, ("http",), self.data.get("http", {}))
@@ -119,6 +120,7 @@ class _Reader:
         deciders = self._kinds("deciders", DECIDERS, later=())
         triggers = self._kinds("triggers", TRIGGERS, later=())
         queues = self._queues()
+        webhooks = self._webhooks()
         parts = config_rules.Parts(
             file=self.absolute,
             data=self.data,
@@ -126,6 +128,7 @@ class _Reader:
             queues=queues,
             deciders=deciders,
             triggers=triggers,
+            webhooks=webhooks,
             sections={"http": http, "notify": notify},
         )
         for path, rule in config_rules.broken(parts):
@@ -147,7 +150,9 @@ class _Reader:
                 "queues": queues,
                 "deciders": deciders,
                 "triggers": triggers,
+                "webhooks": webhooks,
                 "notify": notify,
+                "listens": bool(webhooks) or "http" in self.data,
             }
         )
         return Reading(self.file, config, (), warnings, self.plugins)
@@ -170,6 +175,11 @@ class _Reader:
             if queue is not None:
                 queues[name] = queue
         return queues
+
+    def _webhooks(self) -> dict[str, WebhookSettings]:
+        tables = self._tables("webhooks").items()
+        found = {name: self._section(WebhookSettings, ("webhooks", name), table) for name, table in tables}
+        return {name: hook for name, hook in found.items() if hook is not None}
 
     def _kinds(
         self, section: str, models: Mapping[str, type[Section]], *, later: Sequence[str]

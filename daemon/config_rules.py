@@ -19,8 +19,9 @@ from memory import globs
 from sessions.config import CommandDecider, ExtractiveDecider
 from store import credentials
 from store.settings import Section
-from triggers.config import FilesTrigger, TimerTrigger
+from triggers.config import FilesTrigger, TimerTrigger, WebhookSettings
 from triggers.ticks import cron_problem
+from triggers.webhooks import hook
 
 Finding = tuple[KeyPath, str]
 
@@ -34,6 +35,7 @@ class Parts(NamedTuple):
     queues: Mapping[str, QueueSettings]
     deciders: Mapping[str, Section]
     triggers: Mapping[str, Section]
+    webhooks: Mapping[str, WebhookSettings]
     sections: Mapping[str, Section | None]
 
 
@@ -46,6 +48,7 @@ def broken(parts: Parts) -> Iterator[Finding]:
     yield from _cramped_contexts(parts)
     yield from _missing_programs(parts)
     yield from _bad_cron_lines(parts)
+    yield from _bad_webhook_secrets(parts)
     for path, file in secret_files(parts):
         rule = _unusable_secret(file)
         if rule:
@@ -72,6 +75,8 @@ def secret_files(parts: Parts) -> Iterator[tuple[KeyPath, Path]]:
             yield from _files_in(model, (section,))
     for name, decider in parts.deciders.items():
         yield from _files_in(decider, ("deciders", name))
+    for name, webhook in parts.webhooks.items():
+        yield from _files_in(webhook, ("webhooks", name))
 
 
 def _files_in(model: Section, path: KeyPath) -> Iterator[tuple[KeyPath, Path]]:
@@ -81,6 +86,8 @@ def _files_in(model: Section, path: KeyPath) -> Iterator[tuple[KeyPath, Path]]:
             yield (*path, key), value
         elif isinstance(value, tuple):
             for index, inner in enumerate(value):
+                if key.endswith("_file") and isinstance(inner, Path):
+                    yield (*path, key, index) if len(value) > 1 else (*path, key), inner
                 if isinstance(inner, Section):
                     yield from _files_in(inner, (*path, key, index))
 
@@ -101,6 +108,10 @@ def _missing_deciders(parts: Parts) -> Iterator[Finding]:
 
 def _missing_queues(parts: Parts) -> Iterator[Finding]:
     known = _table(parts, "queues")
+    for name, table in _table(parts, "webhooks").items():
+        queue = table.get("queue") if isinstance(table, dict) else None
+        if isinstance(queue, str) and queue not in known:
+            yield ("webhooks", name, "queue"), f"there is no [queues.{queue}]{did_you_mean(queue, known)}"
     for name, table in _table(parts, "triggers").items():
         queues = table.get("queues") if isinstance(table, dict) else None
         for index, queue in enumerate(queues if isinstance(queues, list) else ()):
@@ -165,6 +176,19 @@ def _bad_cron_lines(parts: Parts) -> Iterator[Finding]:
             rule = cron_problem(timer.cron, timer.timezone)
             if rule:
                 yield ("triggers", name, "cron"), rule
+
+
+def _bad_webhook_secrets(parts: Parts) -> Iterator[Finding]:
+    """A secret that is there and is not one of its scheme. What cannot be read at all is said for every ``*_file``."""
+    for name, webhook in parts.webhooks.items():
+        for file in webhook.secret_file:
+            try:
+                hook.read_secret(file, webhook.scheme)
+            except ValueError as problem:
+                if _unusable_secret(file) is None:
+                    yield ("webhooks", name, "secret_file"), str(problem)
+            except OSError:
+                continue
 
 
 def _unusable_secret(file: Path) -> str | None:

@@ -22,8 +22,9 @@ from sessions.config import LATER_DECISIONS, DaemonLimits
 from store.settings import Section
 from store.text import shown
 from store.units import duration_text, parse_duration, parse_size, size_text
+from triggers.config import WebhookSettings
 
-TOP_LEVEL = ("state_dir", "daemon", "http", "queues", "deciders", "triggers", "notify")
+TOP_LEVEL = ("state_dir", "daemon", "http", "queues", "deciders", "triggers", "webhooks", "notify")
 LATER = "comes with a later version"
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _VALUE_CHARS = 60
@@ -199,6 +200,7 @@ def _homes() -> Iterator[tuple[str, str]]:
         (NotifySettings, "[notify]"),
         (HttpSettings, "[http]"),
         (QueueSettings, "[queues.NAME]"),
+        (WebhookSettings, "[webhooks.NAME]"),
     )
     for section, table in tables:
         for name in section.model_fields:

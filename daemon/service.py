@@ -16,10 +16,11 @@ import asyncio
 import math
 import os
 import signal
+import socket
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,8 @@ from daemon.cli import screen
 from daemon.config import Config
 from daemon.early import Early
 from daemon.engine import Engine
+from daemon.http import listening
+from daemon.http.door import Door
 from daemon.paging import Paging
 from daemon.sdnotify import Line, patience
 from daemon.starting import Opened
@@ -67,6 +70,7 @@ class Service:
         *,
         early: Early | None = None,
         manager: Line | None = None,
+        sockets: Sequence[socket.socket] = (),
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._early = early or Early()
@@ -98,6 +102,15 @@ class Service:
             on_trouble=self._paging.store_trouble,
             clock=clock,
         )
+        self._door = Door(
+            opened.store,
+            wake=lambda _queues, why: self._woken(why),
+            fatal=self._end_with,
+            said=said.note,
+            trouble=self._cannot_take,
+            sockets=sockets,
+            clock=clock,
+        )
         self._waking = Waking(
             opened.store,
             wake=self._woken,
@@ -113,10 +126,11 @@ class Service:
         loop = asyncio.get_running_loop()
         self._store.db.on_disk_trouble = lambda error: _later(loop, partial(self._engine.disk_trouble, error))
         try:
-            for line in banner(self._config, self._store):
+            for line in banner(self._config, self._store, self._door.url(self._config)):
                 self._said.plain(line)
             self._paging.start()
             await asyncio.gather(self._engine.start(), self._waking.start(self._config))
+            await self._door.start(self._config)
             self._manager.watch()
             self._manager.ready()
             await self._loop()
@@ -173,6 +187,11 @@ class Service:
     def _woken(self, why: str) -> None:
         self._engine.trigger = why
         self._wake.set()
+
+    def _cannot_take(self) -> list[str]:
+        """Why a delivery could not be stored now: a store in trouble is left alone until a look finds it well."""
+        stopping = ["stopping"] if self._stop.is_set() else []
+        return stopping + (["the store cannot be written"] if self._engine.trouble else [])
 
     def _trigger_said(self, line: str) -> None:
         """A refused file, a folder that is gone or back: what a trigger says, an alert may be about."""
@@ -237,6 +256,7 @@ class Service:
                 raise ConfigProblem(
                     f"{file}: state_dir cannot change while the daemon runs; stop it and start again"
                 )
+            self._door.admit(self._config, fresh)
         except ConfigProblem as problem:
             check = screen.command("check-config", config=file)
             self._said.warn(
@@ -255,6 +275,7 @@ class Service:
         self._paging.reconfigure(policy_from(fresh.notify), starting.scene_of(fresh))
         self._heartbeat = _heartbeat(fresh)
         await self._waking.restart(fresh)
+        await self._door.start(fresh)
         self._lock.note(digest=fresh.digest)
         self._said.note(f"read {terminal.path_words(file)} again; it is in force")
         return ""
@@ -304,10 +325,10 @@ class Service:
         self._turn_ends_by = time.monotonic() + self._config.daemon.grace + 2 * PUT_AWAY_S
         self._manager.stopping("stopping", self._config.daemon.grace + PUT_AWAY_S)
         if self._fatal is None:
-            await asyncio.gather(self._waking.stop(), self._engine.stop(self._grace_s()))
+            await asyncio.gather(self._door.stop(), self._waking.stop(), self._engine.stop(self._grace_s()))
         else:
             self._paging.store_trouble(str(self._fatal) if isinstance(self._fatal, StoreRefused) else None)
-            await asyncio.gather(self._waking.stop(), self._engine.abandon())
+            await asyncio.gather(self._door.stop(), self._waking.stop(), self._engine.abandon())
         await self._paging.stop(PAGER_WAIT_S if self._stops < 2 else 0.1)
         left = None
         if self._fatal is None:
@@ -332,13 +353,21 @@ def run(file: Path, said: Terminal, manager: Line) -> None:
     with early.signals() as came:
         manager.say("STATUS=opening the store", patience(START_S))
         opened = starting.open_up(file, warn=said.warn)
+        try:
+            sockets = listening.listen(opened.config.http) if opened.config.listens else []
+        except ShiftworkError:
+            opened.store.close()
+            opened.lock.release()
+            raise
         for line in opened.told:
             said.note(line)
-        asyncio.run(_serve(opened, said, came, manager))
+        asyncio.run(_serve(opened, said, came, manager, sockets))
 
 
-async def _serve(opened: Opened, said: Terminal, came: Early, manager: Line) -> None:
-    await Service(opened, said, early=came, manager=manager).run()
+async def _serve(
+    opened: Opened, said: Terminal, came: Early, manager: Line, sockets: Sequence[socket.socket]
+) -> None:
+    await Service(opened, said, early=came, manager=manager, sockets=sockets).run()
 
 
 def _later(loop: asyncio.AbstractEventLoop, work: Callable[[], None]) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # types alone: who names this file loads nothing for it
     from store.checkpoints import Committed, Outcome
     from store.claims import Claim, Lease, Ready, Reclaimed
     from store.counting import Glance
+    from store.errors import CapReached
     from store.history import Raw
     from store.intake import Handed, Taken
     from store.loading import Loaded
@@ -55,6 +56,11 @@ class IntakePart(Protocol):
         self, batch: Sequence[Handed], *, now: float, caps: Mapping[str, int], force: bool = False
     ) -> list[Taken]:
         """Take a batch in one commit."""
+
+    def hand_in_waiting(
+        self, waiting: Callable[[], Sequence[Handed]], *, now: float, caps: Mapping[str, int], wait_s: float
+    ) -> list[Taken | CapReached]:
+        """Take what waits once the store may be written, in one commit, each with its own outcome."""
 
     def room(self, queue: str, cap: int) -> int:
         """How many more open items the queue may take."""

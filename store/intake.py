@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from store.claims import end_session
@@ -32,8 +32,9 @@ class Constraint(NamedTuple):
 class Handed(NamedTuple):
     """One thing handed in, already parsed and validated. ``name`` is the base name for files for people.
 
-    ``delivery`` names this very act of handing in (a claim, a planned instant): the same one again, after a crash, is
-    the item it made, whatever became of that item since.
+    ``delivery`` names this very act of handing in (a claim, a planned instant, a sender's delivery id): the same one
+    again, after a crash, is the item it made, whatever became of that item since. ``source`` says among whose
+    deliveries it is unique; empty means those of this door and queue.
     """
 
     queue: str
@@ -47,6 +48,7 @@ class Handed(NamedTuple):
     origin: str = ""
     name: str = ""
     delivery: str = ""
+    source: str = ""
 
 
 class Taken(NamedTuple):
@@ -78,6 +80,24 @@ class Intake:
         with self._db.write(point="intake") as conn:
             room = _Room(conn, caps)
             return [self._one(conn, handed, room, now=now, force=force) for handed in batch]
+
+    def hand_in_waiting(
+        self, waiting: Callable[[], Sequence[Handed]], *, now: float, caps: Mapping[str, int], wait_s: float
+    ) -> list[Taken | CapReached]:
+        """Take what waits by the time the store lets us write, in one commit; one outcome for each, in order.
+
+        ``waiting`` is asked while the write gate is held: what came during the wait joins the batch. A queue that is
+        full refuses its own and nobody else's. Raises StoreBusy after ``wait_s`` seconds; then nothing is stored.
+        """
+        outcomes: list[Taken | CapReached] = []
+        with self._db.write(point="webhook.commit", wait_s=wait_s) as conn:
+            room = _Room(conn, caps)
+            for handed in waiting():
+                try:
+                    outcomes.append(self._one(conn, handed, room, now=now, force=False))
+                except CapReached as full:  # before anything of it was written
+                    outcomes.append(full)
+        return outcomes
 
     def room(self, queue: str, cap: int) -> int:
         """How many more open items the queue may take now."""
@@ -235,19 +255,21 @@ def interrupt_running(conn: sqlite3.Connection, item: str, *, why: str, now: flo
 
 
 def _source(handed: Handed) -> str:
-    return f"{handed.door}:{handed.queue}"
+    return handed.source or f"{handed.door}:{handed.queue}"
 
 
 def _delivered(conn: sqlite3.Connection, handed: Handed) -> Taken | None:
-    """The item that this very delivery made before."""
+    """The item that this very delivery made before, also when nothing but its id is left of it."""
     if not handed.delivery:
         return None
     row = conn.execute(
-        "SELECT i.id, i.state, i.key FROM deliveries d JOIN items i ON i.id = d.item_id "
+        "SELECT d.item_id, i.state, i.key FROM deliveries d LEFT JOIN items i ON i.id = d.item_id "
         "WHERE d.source = ? AND d.delivery_id = ?",
         (_source(handed), handed.delivery),
     ).fetchone()
-    return None if row is None else Taken(row["id"], "duplicate", row["state"], row["key"])
+    if row is None:
+        return None
+    return Taken(row["item_id"], "duplicate", row["state"] or "pruned", row["key"] or handed.key or "")
 
 
 def _current(

@@ -59,6 +59,8 @@ POINTS: dict[str, str] = {
     "store.mark": "a note beside the store is replaced",
     "store.migrate": "a migration is committed",
     "timer.mark": "a timer's last tick is noted beside the store",
+    "webhook.answer": "a delivery that was accepted is answered",
+    "webhook.commit": "deliveries that waited together are committed",
 }
 
 

@@ -119,9 +119,11 @@ def known_keys() -> set[str]:
         Service,
         *sessions_config.DECIDERS.values(),
         *triggers_config.TRIGGERS.values(),
+        triggers_config.WebhookSettings,
     ]
     keys = {key for model in models for key in model.model_fields}
-    return keys | {"state_dir", "daemon", "http", "queues", "deciders", "triggers", "notify", "title", "body"}
+    tables = {"state_dir", "daemon", "http", "queues", "deciders", "triggers", "webhooks", "notify"}
+    return keys | tables | {"title", "body"}
 
 
 def toml_in(text: str) -> list[dict]:
@@ -138,7 +140,7 @@ def keys_of(table: dict, depth: int = 0) -> set[str]:
         inner = value if isinstance(value, list) else [value]
         for one in inner if key != "extra" else ():  # its keys are a model server's
             if isinstance(one, dict):
-                named = depth == 0 and key in {"queues", "deciders", "triggers"}
+                named = depth == 0 and key in {"queues", "deciders", "triggers", "webhooks"}
                 keys |= keys_of(one, 1 if named else 2)
     return keys
 
@@ -223,6 +225,7 @@ def test_ten_minutes_are_the_sessions_timeout():
 
 def test_every_rule_by_which_input_is_refused_is_told():
     told = section(page("docs/handing-in.md"), "What happens to a file that is refused")
+    told += section(page("docs/webhooks.md"), "Rules")
     source = "".join(file.read_text() for file in (ROOT / "triggers").rglob("*.py"))
     for rule in set(re.findall(r'rule="([a-z0-9-]+)"', source)) | {"link", "fifo", "socket", "device"}:
         assert f"`{rule}`" in told or rule.startswith("json-"), rule

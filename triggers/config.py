@@ -1,15 +1,15 @@
-"""What wakes the drain: the inbox of a queue and the tables ``[triggers.NAME]``."""
+"""What wakes the drain: the inbox of a queue, the tables ``[triggers.NAME]`` and ``[webhooks.NAME]``."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
 from store.settings import Duration, Many, Name, RelativePath, Section, Size, Text
 from store.units import parse_duration, parse_size
-from triggers import cron
+from triggers import cron, pointers
 
 
 class InboxSettings(Section):
@@ -95,3 +95,32 @@ class PluginTrigger(Section):
 
 
 AnyTrigger = Trigger | PluginTrigger
+
+
+def _one_or_more(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+def _a_pointer(value: str) -> str:
+    problem = pointers.problem(value)
+    if problem:
+        raise ValueError(problem)
+    return value
+
+
+Pointer = Annotated[str, AfterValidator(_a_pointer)]
+"""A JSON pointer (RFC 6901)."""
+
+
+class WebhookSettings(Section):
+    """``[webhooks.NAME]``: ``POST /hooks/NAME`` hands in to ``queue`` what was signed with one of the secrets."""
+
+    scheme: Literal["standard", "github"]
+    secret_file: Annotated[
+        Many[RelativePath], BeforeValidator(_one_or_more), Field(min_length=1, max_length=2)
+    ]
+    queue: Name
+    title: Pointer | None = None
+    body: Pointer | None = None
+    key: Pointer | None = None
+    max_bytes: Annotated[Size, Field(ge=1, le=16 << 20)] = parse_size("1MiB")

@@ -25,7 +25,8 @@ MAX_DEPTH = 100
 
 def loads(text: str) -> Any:
     """The value of ``text``. Raises InputRefused with one of the rules above."""
-    _check_depth(text)
+    if text.count("[") + text.count("{") > MAX_DEPTH:  # else no need to walk through every character
+        _check_depth(text)
     decoder = json.JSONDecoder(
         object_pairs_hook=_once_each, parse_constant=_no_constant, parse_float=_finite, parse_int=_integer
     )

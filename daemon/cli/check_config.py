@@ -17,6 +17,7 @@ from daemon import folders, packages
 from daemon.cli import light, screen, times
 from daemon.config import Config, lines_of, read
 from daemon.config_words import Problem, key_text, masked, report
+from daemon.http import listening
 from daemon.toml_lines import KeyPath, line_of
 from memory import globs
 from store import moments
@@ -97,6 +98,10 @@ def _meaning(config: Config, services: Mapping[str, int], now: float) -> dict[st
             name: next_times(trigger, now=now, count=NEXT_TIMES)
             for name, trigger in config.triggers.items()
             if isinstance(trigger, TimerTrigger)
+        },
+        "http": listening.url_of(config.http) if config.listens else None,
+        "webhooks": {
+            name: {"queue": hook.queue, "scheme": hook.scheme} for name, hook in config.webhooks.items()
         },
         "services": services,
     }
@@ -180,6 +185,11 @@ def _meaning_lines(file: Path, meaning: Mapping[str, Any], warnings: int) -> Ite
         what = f"{use['section'].removesuffix('s')} {use['name']}"
         broken = f"  {shown(use['broken'])}" if use["broken"] else ""
         yield f"{what}  {shown(use['kind'])} from {shown(use['distribution'])} {shown(use['version'])}{broken}"
+    url = meaning["http"]
+    for name, hook in meaning["webhooks"].items():
+        yield f"webhook {name}  POST {url}/hooks/{name}  → {hook['queue']}  ({hook['scheme']})"
+    if url and not meaning["webhooks"]:
+        yield f"http  {url}  health only: there is no webhook"
     services = meaning["services"]
     if services:
         yield f"services  {', '.join(f'{tag} {number}' for tag, number in sorted(services.items()))}"
@@ -191,8 +201,8 @@ def toml_lines(values: Mapping[str, Any]) -> Iterator[str]:
     """The configuration in force as TOML, without what has no value, secrets masked."""
     yield f"# {values['file']} (digest {values['digest']})"
     yield f"state_dir = {_toml(values['state_dir'])}"
-    for section in ("daemon", "http", "queues", "deciders", "triggers", "notify"):
-        many = section in ("queues", "deciders", "triggers")
+    for section in ("daemon", "http", "queues", "deciders", "triggers", "webhooks", "notify"):
+        many = section in ("queues", "deciders", "triggers", "webhooks")
         tables = values[section] if many else {"": values[section]}
         for name, table in tables.items():
             yield ""

@@ -24,6 +24,7 @@ VERBS: dict[str, Verb] = {
     "stop": Verb("running", "stop the daemon, or running sessions (their items pause)"),
     "add": Verb("intake", "hand in a question or a piece of work"),
     "inbox explain": Verb("intake", "say what happens to a dropped file, and why"),
+    "sign": Verb("signing", "print what a sender would sign, to try a webhook with curl"),
     "list": Verb("listing", "items of every state, newest first"),
     "show": Verb("showing", "one item or one flag, whole"),
     "status": Verb("status", "is it running, what waits, what fires"),

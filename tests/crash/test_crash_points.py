@@ -22,6 +22,7 @@ import pytest
 from crash_world import CrashWorld
 from daemon_world import ENVIRONMENT
 from notify_receivers import web
+from webhook_world import deliver, write_secret
 
 from store import owners
 from store.points import POINTS, names
@@ -456,6 +457,35 @@ def with_a_timer(world: CrashWorld, place: str) -> None:
     assert len(set(keys)) == len(keys)
 
 
+HOOKS = """
+[http]
+bind = "127.0.0.1:0"
+[webhooks.shop]
+scheme = "standard"
+secret_file = "shop.secret"
+queue = "alpha"
+body = "/body"
+"""
+
+
+def with_a_delivery(world: CrashWorld, place: str) -> None:
+    """A sender that got no answer sends again: the delivery is one item, whether the commit or the answer was lost."""
+    if world.number == 1:
+        write_secret(world.folder / "shop.secret")
+        world.rewrite(extra=HOOKS)
+    body = f"answer delivered {world.number}"
+    world.handed[body] = "alpha"
+    world.start(env=world.armed(place))
+    first = deliver(world, body, f"msg_{world.number}")
+    world.until_dead()
+    assert first is None or first.status == 202
+    world.start()
+    stored = world.value("SELECT count(*) FROM items WHERE body = ?", body)
+    assert stored == (0 if place == "webhook.commit.before" else 1)
+    again = deliver(world, body, f"msg_{world.number}")
+    assert again.status == (200 if stored else 202)
+
+
 DRIVER = """
 import sys, time
 from pathlib import Path
@@ -522,6 +552,8 @@ STORIES: dict[str, Story] = {
     "store.mark": at_a_clean_stop,
     "store.migrate": at_the_first_start,
     "timer.mark": with_a_timer,
+    "webhook.answer": with_a_delivery,
+    "webhook.commit": with_a_delivery,
 }
 BY_WORKER = {"checkpoint", "claim", "decider.call", "history", "memory.sources", "papers.write"}
 BY_COMMAND = {
