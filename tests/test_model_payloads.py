@@ -190,6 +190,31 @@ def test_a_server_that_never_mends_its_ways_ends_with_a_person_and_no_answer(fre
     assert "40 euros" in json.dumps(fresh.store.views.flag(fresh.flags()[0]["id"], now=fresh.now))
 
 
+def test_a_server_that_drops_the_tools_is_named_for_every_item_and_asked_once(fresh):
+    """FIELD 33"""
+    payload = payload_of("openai_llamacpp_tools_dropped")
+    with ModelServer(step_of(payload, fresh.server)) as server:
+        fresh.use(server, "openai")
+        for number in (1, 2, 3):
+            fresh.hand(f"item {number}")
+            assert fresh.session().outcome == "flagged"
+        assert len(server.asked) == 4
+    assert ["drops the tools" in one["stuck"] for one in fresh.flags()] == [True] * 3
+
+
+def test_a_server_that_asks_for_no_wait_is_not_called_in_a_burst(tmp_path, monkeypatch):
+    """FIELD 35: "retry-after: -5" or 0 does not undo our own waits between tries."""
+    monkeypatch.setattr(transport, "FIRST_WAIT_S", 0.2)
+    payload = payload_of("openai_429_retry_after_negative")
+    with ModelServer(Act()) as nobody:
+        world = Desk(tmp_path, nobody)
+        started = time.monotonic()
+        _, asked = run(world, payload)
+        assert time.monotonic() - started >= 0.2 + 0.4
+        assert len(asked) == transport.TRIES
+        world.close()
+
+
 def test_both_calls_of_a_repair_are_in_the_bill(fresh):
     payload = payload_of("anthropic_two_uses")
     ended, _ = run(fresh, payload, step_of(payload_of("anthropic_one_use"), fresh.server))

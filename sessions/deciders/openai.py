@@ -28,7 +28,7 @@ class OpenaiDecider(calling.ModelCaller):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self._openai = settings
-        self._tools_arrive = False
+        self._tools_arrive: bool | None = None
 
     def url(self) -> str:
         """``base_url`` is what the vendor calls its base: with /v1 where it has one."""
@@ -84,19 +84,10 @@ class OpenaiDecider(calling.ModelCaller):
         return Reply(raw, usage=usage, fault=fault)
 
     def _dropped(self, request: Mapping[str, Any], tokens_in: int | None, fault: Fault) -> Fault:
-        """Does the server drop the tools? Asked at most once a worker, and only when no call came."""
-        if self._tools_arrive or tokens_in is None:
-            return fault
-        self._tools_arrive = True
-        body = self.body(request)
-        without = {key: value for key, value in body.items() if key not in ("tools", "tool_choice")}
-        without[self._cap()] = 1
-        self._side_call = True
-        try:
-            counted, _ = _tokens(calling.envelope(self.call(without, timeout_s=PROBE_S)))
-        except DeciderFailure:
-            return fault
-        if counted != tokens_in:
+        """Does the server drop the tools? Found out at most once a worker, and only when no call came."""
+        if self._tools_arrive is None and tokens_in is not None:
+            self._tools_arrive = self._count_without(request) != tokens_in
+        if self._tools_arrive is not False:
             return fault
         raise DeciderFailure(
             f"the server drops the tools: {tokens_in} prompt tokens with and without them. Start llama.cpp with "
@@ -104,6 +95,18 @@ class OpenaiDecider(calling.ModelCaller):
             permanent=True,
             away=True,
         )
+
+    def _count_without(self, request: Mapping[str, Any]) -> int | None:
+        """The prompt's tokens without the tools; None: the server does not say."""
+        body = self.body(request)
+        without = {key: value for key, value in body.items() if key not in ("tools", "tool_choice")}
+        without[self._cap()] = 1
+        self._side_call = True
+        try:
+            counted, _ = _tokens(calling.envelope(self.call(without, timeout_s=PROBE_S)))
+        except DeciderFailure:
+            return None
+        return counted
 
     def _cap(self) -> str:
         """The vendor's newer models refuse ``max_tokens``, many servers know nothing else."""

@@ -162,7 +162,7 @@ class _Call:
         asked_s = asked_wait(answer.headers, now=time.time())
         if last or (asked_s is not None and asked_s > WAIT_IN_CALL_S):
             raise self._failure(words, raw=raw, retry_after_s=asked_s, away=True)
-        return wait_s if asked_s is None else asked_s
+        return max(wait_s, asked_s or 0.0)
 
     def _try(self) -> _Answer | None:
         """One request; None when the connection was lost or never came about."""
