@@ -9,19 +9,26 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator, Mapping
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from daemon.config_words import did_you_mean
 from daemon.sections import QueueSettings
 from daemon.toml_lines import KeyPath
 from memory import globs
 from sessions.config import CommandDecider, ExtractiveDecider
+from sessions.models import ModelDecider, OllamaDecider
 from store import credentials
 from store.settings import Section
 from triggers.config import FilesTrigger, TimerTrigger, WebhookSettings
 from triggers.ticks import cron_problem
 from triggers.webhooks import hook
+
+CHARS_A_TOKEN = 3
+PROMPT_TOKENS = 1000
+"""What text costs a model at most, roughly, and the rules with the shapes of the decisions."""
 
 Finding = tuple[KeyPath, str]
 
@@ -60,12 +67,41 @@ def doubtful(parts: Parts) -> Iterator[Finding]:
     for path, file in secret_files(parts):
         if _readable_by_all(file):
             yield path, f"everyone on this machine can read it:  chmod 600 {file}"
+    yield from _doubtful_models(parts)
     for name, queue in parts.queues.items():
         if isinstance(parts.deciders.get(queue.decider), ExtractiveDecider) and not queue.sources:
             yield ("queues", name), "no sources, so every item will be flagged: extractive quotes sources"
         for index, pattern in enumerate(queue.sources):
             if globs.find([pattern]).empty:
                 yield ("queues", name, "sources", index), "matches no file"
+
+
+def _doubtful_models(parts: Parts) -> Iterator[Finding]:
+    for name, decider in parts.deciders.items():
+        if isinstance(decider, ModelDecider):
+            url = urlsplit(getattr(decider, "base_url", ""))
+            if url.scheme == "http" and not _is_loopback(url.hostname or ""):
+                what = "and the key " if decider.api_key_file is not None else ""
+                yield (
+                    ("deciders", name, "base_url"),
+                    f"what is sent {what}can be read on the way to {url.hostname}; use https",
+                )
+    for name, queue in parts.queues.items():
+        model = parts.deciders.get(queue.decider)
+        if isinstance(model, OllamaDecider):
+            needed = queue.context_chars // CHARS_A_TOKEN + PROMPT_TOKENS + model.max_output_tokens
+            words = f"context_chars / {CHARS_A_TOKEN} + the rules + max_output_tokens; what does not fit is not read"
+            if needed > model.num_ctx:
+                yield ("deciders", queue.decider, "num_ctx"), f"[queues.{name}] may need {needed}: {words}"
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def secret_files(parts: Parts) -> Iterator[tuple[KeyPath, Path]]:

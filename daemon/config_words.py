@@ -50,7 +50,7 @@ _BOUNDS = {
     "less_than": ("lt", "must be less than"),
     "less_than_equal": ("le", "must be at most"),
 }
-_SECRET_WORDS = re.compile(r"(?i)((?:token|secret|passw(?:or)?d|api[_-]?key)s?[=: ]+)[^\s\"',]+")
+_SECRET_WORDS = re.compile(r"(?i)((?:(?<!output_)token|secret|passw(?:or)?d|api[_-]?key)s?[=: ]+)[^\s\"',]+")
 _URL_USER = re.compile(r"(?i)([a-z][a-z0-9+.-]*://)[^/@\s]*@")
 
 

@@ -1,4 +1,4 @@
-"""A real daemon whose queue is decided by a model's server: waits that outlive it, kills in the call, servers that go."""
+"""A real daemon whose queue a model's server decides: waits that outlive it, kills in the call, servers that go."""
 
 from __future__ import annotations
 
@@ -77,7 +77,9 @@ def test_a_worker_that_is_killed_in_the_call_is_replaced_and_one_decision_is_rec
             world.kill()
 
 
-@pytest.mark.parametrize("place", ["decider.call.before@self", "decider.call.after@self", "decider.call.after"])
+@pytest.mark.parametrize(
+    "place", ["decider.call.before@self", "decider.call.after@self", "decider.call.after"]
+)
 def test_a_kill_beside_the_call_leads_to_one_record(tmp_path, place):
     with ModelServer(call("ollama")) as server:
         world = world_of(tmp_path, server, "ollama")
