@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from daemon.bellwatch import BellWatch
 from daemon.config import Config
+from store import plugins
 from store.errors import PluginBroken, ShiftworkError
 from store.intake import Handed, Taken
 from store.sqlite import SqliteStore
@@ -169,8 +169,8 @@ class Waking:
             await self._tell(name, words)
             self._said(f"trigger {name} is disabled: {words}; tried again in {pause_s:g} s")
             if words != told and error.__cause__ is not None:
-                for line in traceback.format_exception(error.__cause__):
-                    self._said("\n".join(shown(part) for part in line.rstrip("\n").split("\n")))
+                for line in plugins.told(error.__cause__):
+                    self._said(f"  {line}")
             told = words
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, PLUGIN_MAX_RESTART_S)

@@ -3,9 +3,9 @@
     group shiftwork.triggers    KIND = "module:Class"        [triggers.NAME]  kind = "KIND"
     group shiftwork.deciders    KIND = "module:Class"        [deciders.NAME]  kind = "KIND"
 
-Finding reads metadata, imports nothing of theirs and takes a tenth of a second: it is done only for a kind that is none
-of ours. Loading runs foreign code: whatever that does (raises, exits, is of another type) is one error, PluginBroken,
-with its words. Where loading happens is the caller's business: a thread with a deadline, or a worker.
+Finding reads the metadata of everything installed and imports nothing of theirs; it is done only for a kind that is
+none of ours. Loading runs foreign code: whatever that does (raises, exits, is of another type) is one error,
+PluginBroken, with its words. Where loading happens is the caller's business: a thread with a deadline, or a worker.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from store.text import shown
 GROUPS = {"triggers": "shiftwork.triggers", "deciders": "shiftwork.deciders"}
 """Section of the configuration → group of entry points."""
 WORDS = 300
+_HOME = Path(__file__).resolve().parent.parent
+_OURS = tuple(f"{_HOME}/{room}/" for room in ("daemon", "memory", "notify", "sessions", "store", "triggers"))
 
 
 class Offer(NamedTuple):
@@ -93,6 +95,16 @@ def said(error: BaseException) -> str:
     words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     return shown(words, WORDS) + shown(where, 80)
+
+
+def told(error: BaseException) -> list[str]:
+    """Where foreign code raised ``error``: its own frames alone, a line each, the innermost last."""
+    frames = [
+        one
+        for one in traceback.extract_tb(error.__traceback__)
+        if not one.filename.startswith(("<", *_OURS)) and "/asyncio/" not in one.filename
+    ]
+    return [shown(f"{one.filename}:{one.lineno} in {one.name}: {one.line}", WORDS) for one in frames]
 
 
 def _model(offer: Offer, make: Callable[..., Any]) -> Any:

@@ -16,10 +16,12 @@ from sessions.plugin import Decider, DeciderFailure, Reply
 """
 
 
-def install(site: Path, module: str, source: str, *, triggers=(), deciders=(), version="1.0") -> None:
+def install(
+    site: Path, module: str, source: str, *, triggers=(), deciders=(), version="1.0", head: str = HEAD
+) -> None:
     """A module and the metadata of its distribution. ``triggers`` and ``deciders`` are pairs (kind, class)."""
     site.mkdir(exist_ok=True)
-    (site / f"{module}.py").write_text(HEAD + source)
+    (site / f"{module}.py").write_text(head + source)
     info = site / f"{module}-{version}.dist-info"
     info.mkdir(exist_ok=True)
     (info / "METADATA").write_text(
@@ -50,6 +52,12 @@ class PluginWorld(World):
 
     def start(self, *, ready: bool = True, env=None):
         return super().start(ready=ready, env=self.environment | (env or {}))
+
+    def install_example(self) -> None:
+        """The example of the docs, without its builder."""
+        source = (ROOT / "examples" / "plugin" / "shiftwork_mail.py").read_text()
+        kinds = {"triggers": [("maildir", "Maildir")], "deciders": [("sorter", "Sorter")]}
+        self.install("shiftwork_mail", source, head="", **kinds)
 
     def problems(self) -> dict[str, str]:
         return dict(self.rows("SELECT key, detail FROM problems"))

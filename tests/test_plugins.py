@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -208,8 +209,11 @@ def test_broken_deciders_are_decider_failures_and_everything_else_runs(world):
     assert here.stop() == 0
 
 
-def test_a_decider_gets_its_settings_its_folder_and_the_request(world):
+def test_a_plugin_that_is_installed_while_the_daemon_runs_counts_after_a_reload(world):
+    """A decider with its settings, and a trigger that its queue needs; a bad table changes nothing."""
     here = world(queues=("work", "other"))
+    here.site.mkdir()
+    here.start()
     here.install(
         "oracle",
         "class Keys(Settings):\n    word: str\n    wait: Duration = 1.0\n"
@@ -218,13 +222,21 @@ def test_a_decider_gets_its_settings_its_folder_and_the_request(world):
         "    def decide(self, request, *, timeout_s):\n"
         "        text = f'{self.settings.word} {self.settings.wait:g} {self.given.name} {self.given.folder.name} '\n"
         "        text += request['item']['title'] + str(timeout_s > 1)\n"
-        '        return Reply(\'{"reason": "r", "decision": "answer", "text": "\' + text + \'"}\')\n',
+        '        return Reply(\'{"reason": "r", "decision": "answer", "text": "\' + text + \'"}\')\n'
+        "class Asks(Trigger):\n"
+        "    async def run(self, wake, hand_in): await hand_in([Item(body='why?', delivery='1')])\n",
         deciders=[("oracle", "Plug")],
+        triggers=[("asks", "Asks")],
     )
     text = here.config.read_text().replace('out-other"\ndecider = "script"', 'out-other"\ndecider = "ora"')
-    here.config.write_text(text + '[deciders.ora]\nkind = "oracle"\nword = "42"\nwait = "2m"\n')
-    here.start()
-    here.drop("q.md", "why?", "other")
+    text += (
+        '[triggers.asks]\nkind = "asks"\nqueues = ["other"]\n[deciders.ora]\nkind = "oracle"\nwait = "2m"\n'
+    )
+    here.config.write_text(text)
+    here.send(signal.SIGHUP)
+    here.until(lambda: "deciders.ora.word    missing" in here.said())
+    here.config.write_text(text + 'word = "42"\n')
+    here.send(signal.SIGHUP)
     here.until_done(1)
     result = json.loads(here.value("SELECT result FROM items"))["text"]
     assert result == f"42 120 ora {here.folder.name} why?True"
