@@ -177,6 +177,14 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     return conn
 
 
+def for_the_group(path: Path) -> None:
+    """Make the file, if it is not there, with the rights of the lock's beside it, less the umask.
+
+    SQLite would keep the group from writing whatever the umask allows; its log and shared memory follow the file's.
+    """
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660))
+
+
 def identity(path: Path) -> tuple[int, int] | None:
     """Device and inode of the file at ``path``; None when there is none."""
     try:

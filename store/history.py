@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from store.database import for_the_group
 from store.points import reach
 
 HISTORY_NAME = "history.db"
@@ -105,6 +106,7 @@ class History:
 
     def _connection(self) -> sqlite3.Connection:
         if self._conn is None:
+            for_the_group(self.path)
             conn = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=2)
             self._conn = conn
             conn.row_factory = sqlite3.Row

@@ -22,7 +22,7 @@ if (_root := str(Path(__file__).resolve().parent.parent)) not in sys.path:
 
 import sqlite_utils
 
-from store.database import PAGE_SIZE
+from store.database import PAGE_SIZE, for_the_group
 from store.points import outside
 from store.schema import APPLICATION_ID, ddl
 
@@ -58,6 +58,7 @@ def run_script(conn: sqlite3.Connection, script: str) -> None:
 def create(folder: Path, name: str, *, wal: bool = True) -> None:
     """Build a complete store in ``folder`` under ``name``, durable and closed."""
     path = folder / name
+    for_the_group(path)
     conn = sqlite3.connect(path)
     conn.execute(f"PRAGMA page_size = {PAGE_SIZE}")
     if wal:

@@ -23,7 +23,7 @@ import sys
 from pathlib import Path
 
 from store import mounts
-from store.database import DB_NAME, Database, connect
+from store.database import DB_NAME, Database, connect, for_the_group
 from store.errors import ConfigProblem, NameTaken, StoreRefused
 from store.gate import WriteGate
 
@@ -328,6 +328,7 @@ def _migrate(state_dir: Path, version: int) -> str:
         conn = connect(path, read_only=True)
         temporary = state_dir / f".copy-{os.getpid()}.db"
         temporary.unlink(missing_ok=True)
+        for_the_group(temporary)
         conn.execute("VACUUM INTO ?", (str(temporary),))
         conn.close()
         files.rename(temporary, copy, point="store.mark")

@@ -19,6 +19,27 @@ needs_analyze = pytest.mark.skipif(
 needs_manager = pytest.mark.skipif(bool(manager_problem()), reason=manager_problem())
 
 
+UNIT_FILES = sorted(file for file in UNITS.iterdir() if file.suffix in {".service", ".timer"})
+
+
+def verified(name, tmp_path, more=""):
+    """The shipped units, with a program that is there, as ``systemd-analyze verify`` sees them."""
+    program = tmp_path / "shiftwork"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    for unit in UNIT_FILES:
+        (tmp_path / unit.name).write_text(unit.read_text().replace(PROGRAM, str(program)))
+    if more:
+        (tmp_path / f"{name}.d").mkdir()
+        (tmp_path / f"{name}.d" / "more.conf").write_text(more)
+    return subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", tmp_path / name],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 @pytest.fixture(scope="module")
 def manager():
     one = Manager()
@@ -41,18 +62,32 @@ def world(tmp_path):
 
 
 @needs_analyze
-@pytest.mark.parametrize("unit", sorted(UNITS.glob("*.service")), ids=lambda file: file.name)
-def test_systemd_verifies_the_unit_without_a_word(unit, tmp_path):
+@pytest.mark.parametrize("name", [file.name for file in UNIT_FILES])
+def test_systemd_verifies_the_unit_without_a_word(name, tmp_path):
     """FIELD 54: a misspelt key is a word on stderr and exit 0, so both are looked at."""
-    program = tmp_path / "shiftwork"
-    program.write_text("#!/bin/sh\n")
-    program.chmod(0o755)
-    copy = tmp_path / unit.name
-    copy.write_text(unit.read_text().replace(PROGRAM, str(program)))
-    done = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", copy], capture_output=True, text=True, check=False
-    )
+    done = verified(name, tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@needs_analyze
+def test_a_misspelt_key_would_be_seen(tmp_path):
+    done = verified("shiftwork.service", tmp_path, more="[Service]\nWatchdogSecs=3\n")
+    assert "WatchdogSecs" in done.stderr
+
+
+@needs_analyze
+def test_the_drop_in_of_the_example_is_right_too(tmp_path):
+    example = (UNITS / "examples" / "inbox-elsewhere.conf").read_text()
+    done = verified("shiftwork.service", tmp_path, more=example)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_the_round_on_a_timer_lives_in_the_same_sandbox():
+    same = [
+        text[text.index("# ---- the sandbox") :].partition("[Install]")[0].strip()
+        for text in (SHIPPED.read_text(), (UNITS / "shiftwork-drain.service").read_text())
+    ]
+    assert same[0] == same[1]
 
 
 @needs_analyze
