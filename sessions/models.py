@@ -19,6 +19,7 @@ OUR_KEYS: Final = frozenset(
         "tool_choice",
         "stream",
         "truncate",
+        "shift",
         "format",
         "options",
         "max_tokens",

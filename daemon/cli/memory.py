@@ -49,7 +49,7 @@ def context(args: argparse.Namespace) -> int:
         built = _build(store, loaded, policy, now)
         hints = [*_state_hints(item), *_hints(store, config, policy, item["queue"])]
     if args.json:
-        screen.json_out(_context_json(item, built, policy))
+        screen.json_out(_context_json(item, built, policy, now))
     else:
         _print_context(item, built, policy)
     for hint in hints:
@@ -145,7 +145,9 @@ def _hints(store: SqliteStore, config: Config, policy: QueuePolicy, queue: str) 
     return hints
 
 
-def _context_json(item: dict[str, Any], built: Context, policy: QueuePolicy) -> dict[str, Any]:
+def _context_json(item: dict[str, Any], built: Context, policy: QueuePolicy, now: float) -> dict[str, Any]:
+    from sessions.asking import request_of
+
     return {
         "id": item["id"],
         "queue": item["queue"],
@@ -156,7 +158,7 @@ def _context_json(item: dict[str, Any], built: Context, policy: QueuePolicy) -> 
         "trust": built.trust,
         "ids": sorted(built.ids),
         "blocks": [block._asdict() for block in built.blocks],
-        "request": built.request,
+        "request": request_of(built, policy, asked_at=now),
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final, Literal
@@ -33,12 +34,14 @@ class ModelCaller(ABC):
         self._transport = Transport(proxy=settings.proxy)
         self._wire: list[Wire] = []
         self._side_call = False
+        self._over_at = 0.0
 
     def decide(self, request: Mapping[str, Any], *, timeout_s: float) -> Reply:
         """One call, with its few retries. Raises DeciderFailure."""
         self._wire, self._side_call = [], False
+        self._over_at = time.monotonic() + min(timeout_s, self._settings.timeout)
         try:
-            got = self.call(self.body(request), timeout_s=min(timeout_s, self._settings.timeout))
+            got = self.call(self.body(request))
             try:
                 reply = self.read(envelope(got), request)
             except DeciderFailure as failure:
@@ -52,8 +55,9 @@ class ModelCaller(ABC):
             usage = dict.fromkeys(usage)
         return reply._replace(wire=tuple(self._wire), usage=usage)
 
-    def call(self, body: Mapping[str, Any], *, timeout_s: float) -> Got:
-        """POST this body. Raises DeciderFailure."""
+    def call(self, body: Mapping[str, Any]) -> Got:
+        """POST this body, within what is left of the time. Raises DeciderFailure."""
+        timeout_s = max(self._over_at - time.monotonic(), 0.01)
         try:
             got = self._transport.post(
                 self.url(),

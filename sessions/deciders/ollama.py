@@ -35,7 +35,7 @@ class OllamaDecider(calling.ModelCaller):
         return f"{self._ollama.base_url}/api/chat"
 
     def body(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """``truncate`` false makes newer servers refuse what is too long; older ones do not know it."""
+        """``truncate`` and ``shift`` make newer servers refuse what is too long; older ones do not know them."""
         options: dict[str, Any] = {
             "num_ctx": self._ollama.num_ctx,
             "num_predict": self._ollama.max_output_tokens,
@@ -47,6 +47,7 @@ class OllamaDecider(calling.ModelCaller):
             "model": self._ollama.model,
             "stream": False,
             "truncate": False,
+            "shift": False,
             "format": schema.one_of(prompt.allowed(request), (WORD,)),
             "options": options,
         }

@@ -17,7 +17,6 @@ from sessions.deciders import calling, prompt, schema
 from sessions.models import OpenaiDecider as Settings
 
 VENDOR: Final = "api.openai.com"
-PROBE_S: Final = 30.0
 
 
 class OpenaiDecider(calling.ModelCaller):
@@ -103,7 +102,7 @@ class OpenaiDecider(calling.ModelCaller):
         without[self._cap()] = 1
         self._side_call = True
         try:
-            counted, _ = _tokens(calling.envelope(self.call(without, timeout_s=PROBE_S)))
+            counted, _ = _tokens(calling.envelope(self.call(without)))
         except DeciderFailure:
             return None
         return counted

@@ -228,7 +228,8 @@ class _Call:
             return _Answer(response.status_code, response.headers, bytes(body))
 
     def _too_slow(self) -> DeciderFailure:
-        words = f"{self._url} did not answer within {self._limits.deadline_s:g} s; what the call cost is not known"
+        waited = f"{round(self._limits.deadline_s, 1):g} s"
+        words = f"{self._url} did not answer within {waited}; what the call cost is not known"
         self.wire.append(Wire("error", self._hide(words)))
         return self._failure(words)
 
