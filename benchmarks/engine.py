@@ -24,9 +24,11 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from service_world import Figure, report
 
 from sessions.config import DaemonLimits, QueuePolicy
 from sessions.decider import Reply
@@ -136,8 +138,16 @@ def raw_per_s(folder: Path, count: int) -> float:
     return count / took
 
 
-def syncs_and_bytes(count: int) -> tuple[float, float]:
-    """Syncs and bytes a session, from a worker of its own under strace."""
+class Written(NamedTuple):
+    """What a session costs the disk: syncs and KB of the store and its log, KB of ``history.db`` and its log."""
+
+    syncs: float
+    kilobytes: float
+    history_kilobytes: float
+
+
+def syncs_and_bytes(count: int) -> Written:
+    """What a session writes, from a worker of its own under strace."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         prepare(folder / "state")
@@ -154,10 +164,13 @@ def syncs_and_bytes(count: int) -> tuple[float, float]:
             check=True,
             capture_output=True,
         )
-        lines = [line for line in trace.read_text().splitlines() if "shiftwork.db" in line]
-        syncs = sum("sync(" in line for line in lines)
-        written = sum(int(line.rsplit("= ", 1)[1]) for line in lines if "pwrite64(" in line)
-        return syncs / count, written / count / 1024
+        lines = trace.read_text().splitlines()
+        synced = sum("sync(" in line for line in lines if "shiftwork.db" in line)
+        kilobytes = [
+            sum(int(line.rsplit("= ", 1)[1]) for line in lines if "pwrite64(" in line and name in line) / 1024
+            for name in ("shiftwork.db", "history.db")
+        ]
+        return Written(synced / count, kilobytes[0] / count, kilobytes[1] / count)
 
 
 def main() -> int:
@@ -193,18 +206,28 @@ def main() -> int:
             f"with {options.behind} items behind {rate_old:.0f} ({rate_old / raw_again:.2f})",
             flush=True,
         )
-    print(
-        f"median: {statistics.median(rates):.0f} sessions/s, {statistics.median(ratios):.2f} of raw commits, "
-        f"{statistics.median(behind_ratios):.2f} with {options.behind} items behind"
-    )
+    print(f"median of {options.rounds}: {statistics.median(rates):.0f} sessions/s")
+    found = [
+        Figure("sessions, of raw commits of five rows", statistics.median(ratios), "×", at_least=0.15),
+        Figure(
+            f"the same with {options.behind} items behind, of that without",
+            statistics.median(old / new for old, new in zip(behind_ratios, ratios, strict=True)),
+            "×",
+            at_least=0.85,  # flat, but for what two measurements of the same differ by
+        ),
+    ]
     if shutil.which("strace"):
-        syncs, kilobytes = syncs_and_bytes(300)
-        print(f"{syncs:.2f} syncs and {kilobytes:.0f} KB in store and log a session")
+        written = syncs_and_bytes(300)
+        found += [
+            Figure("syncs a session, store and log", written.syncs, at_most=2.1),
+            Figure("written a session, store and log", written.kilobytes, "KB", at_most=40),
+            Figure("written a session, history.db and its log", written.history_kilobytes, "KB"),
+        ]
     else:
         print("syncs not counted: strace is not installed")
     shutil.rmtree(fresh)
     shutil.rmtree(old)
-    return 0
+    return report(found)
 
 
 if __name__ == "__main__":

@@ -32,9 +32,10 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from engine import Instant  # noqa: E402
+from peers import DBOS, ENVS, peer_pace, python_of, scratch  # noqa: E402
+
 import memory.retrieval  # noqa: E402, F401 – as a zygote does before it forks
-from benchmarks.engine import Instant  # noqa: E402
-from benchmarks.peers import DBOS, ENVS, peer_pace, python_of, scratch  # noqa: E402
 from memory.sources import refresh  # noqa: E402
 from sessions.config import DaemonLimits, QueuePolicy  # noqa: E402
 from sessions.decider import Reply  # noqa: E402

@@ -253,8 +253,10 @@ def rows(corpus: Corpus, split: int, *, lookalikes: bool = True) -> list[Row]:
         left = {i: text for i in texts if (text := _left(ask, corpus.pieces[i]))}
         made.append(_row("answer cut out", ask, extraction(ask.text, left)))
         for kind, change in LOOKALIKES.items():
-            if text := change(ask, corpus, rng):
-                made.append(_row(kind, ask, extraction(text, {i: visible[i] for i in search.top(text)})))
+            if changed := change(ask, corpus, rng):
+                made.append(
+                    _row(kind, ask, extraction(changed, {i: visible[i] for i in search.top(changed)}))
+                )
     return made
 
 
@@ -298,7 +300,8 @@ def fit(some: Sequence[Row]) -> Array:
     raw = np.r_[w[:-1] / spread, w[-1] - (w[:-1] * mean / spread).sum()]
     score = x @ raw[:-1] + raw[-1]
     scale = _newton(score[asked, None], y[asked], 0.0)
-    return np.r_[raw[:-1] * scale[0], raw[-1] * scale[0] + scale[1]]
+    made: Array = np.r_[raw[:-1] * scale[0], raw[-1] * scale[0] + scale[1]]
+    return made
 
 
 def _newton(x: Array, y: Array, ridge: float) -> Array:
@@ -396,7 +399,12 @@ def contradicted(corpus: Corpus) -> tuple[int, int, int]:
 
 def mean_figures(found: Sequence[Figures]) -> Figures:
     fooled = {kind: _mean([f.fooled[kind] for f in found]) for kind in KINDS}
-    return Figures(*(_mean([f[i] for f in found]) for i in range(3)), fooled)
+    return Figures(
+        _mean([f.precision for f in found]),
+        _mean([f.coverage for f in found]),
+        _mean([f.wrongly_answered for f in found]),
+        fooled,
+    )
 
 
 def show(label: str, f: Figures) -> None:

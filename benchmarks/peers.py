@@ -40,7 +40,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.engine import raw_per_s, sessions_per_s, syncs_and_bytes  # noqa: E402
+from engine import raw_per_s, sessions_per_s, syncs_and_bytes  # noqa: E402
+
 from store.opening import prepare  # noqa: E402
 
 PROGRAMS = ROOT / "benchmarks" / "peers"
@@ -202,7 +203,7 @@ def _report(rounds: list[tuple[Pace, float, dict[Peer, Pace]]], envs: Path) -> b
         statistics.median(ours.per_s for ours, _, _ in rounds),
         statistics.median(ours.cpu_ms for ours, _, _ in rounds),
     )
-    counted = syncs_and_bytes(300) if traced else (float("nan"),) * 2
+    counted = syncs_and_bytes(300)[:2] if traced else (float("nan"),) * 2
     share = statistics.median(ours.per_s / raw for ours, raw, _ in rounds)
     print(f"{'Shiftwork':16}{_numbers(*mine, *counted)}  {share:.2f} of raw commits")
     for peer in PEERS:

@@ -15,6 +15,7 @@ import sqlite3
 import struct
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 from service_world import Figure, Service, folder_in, median, parser, percentile, question, report
@@ -67,6 +68,10 @@ class Raw:
         os.waitpid(self.pid, 0)
 
 
+def _done_with(service: Service, number: int) -> bool:
+    return bool(service.value(DONE) > number)
+
+
 def measure(service: Service, raw: Raw, files: int, rest_s: float) -> tuple[list[float], list[float]]:
     """Milliseconds of each file, ours and raw."""
     ours, theirs = [], []
@@ -76,7 +81,7 @@ def measure(service: Service, raw: Raw, files: int, rest_s: float) -> tuple[list
             time.sleep(rest_s)
             theirs.append(1000 * raw.pick_up(number))
             at = service.drop(f"{number}.md", question(number))
-            service.until(lambda number=number: service.value(DONE) > number, every_s=0.2)
+            service.until(partial(_done_with, service, number), every_s=0.2)
             last = service.value("SELECT started_at FROM sessions ORDER BY id DESC LIMIT 1")
             ours.append(1000 * (last - at))
     finally:

@@ -33,10 +33,11 @@ sys.path.insert(0, str(ROOT))
 from memory.ranking import idf  # noqa: E402
 from memory.retrieval import Hit, retrieve  # noqa: E402
 from memory.tokens import tokens  # noqa: E402
-from store.search import SEARCH_DDL, Search, add_doc, fold_if_due  # noqa: E402
+from store.search import SEARCH_DDL, Kind, Search, add_doc, fold_if_due  # noqa: E402
 
 DATA = Path(os.environ.get("SHIFTWORK_DATA") or ROOT / ".." / "shared" / "data")
 K1, B = 1.5, 0.75
+PASSAGES: tuple[Kind, ...] = ("passage",)
 
 
 class Bound(NamedTuple):
@@ -78,7 +79,7 @@ class Memory:
 
     def ask(self, query: str | Sequence[str], *, limit: int = 10, queue: str = "q") -> list[Hit]:
         """The best passages."""
-        return retrieve(self.search, query, queue=queue, kinds=("passage",), limit=limit, now=0.0)
+        return retrieve(self.search, query, queue=queue, kinds=PASSAGES, limit=limit, now=0.0)
 
 
 class Exact:

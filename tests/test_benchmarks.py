@@ -14,19 +14,18 @@ FOLDER = ROOT / "benchmarks"
 
 
 def ran(name, *arguments):
-    return subprocess.run(
-        [sys.executable, str(FOLDER / name), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=True,
-    ).stdout
+    """What a benchmark prints; whether its bounds hold is not asked of so few sessions on any machine."""
+    command = [sys.executable, str(FOLDER / name), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.stderr == ""
+    assert done.returncode in (0, 1), done.stdout
+    return done.stdout
 
 
 def test_the_engine_is_measured_beside_raw_commits():
     said = ran("engine.py", "--sessions", "5", "--rounds", "1", "--behind", "10")
     assert re.search(r"^round 1: \d+ sessions/s \(\d+\.\d\d of raw \d+/s\)", said)
-    assert "of raw commits" in said
+    assert re.search(r"\d\.\d{3} × +sessions, of raw commits of five rows +\(at least 0\.15\)", said)
 
 
 def test_the_engine_with_a_memory_shows_where_its_cpu_goes_and_finds_every_step_it_times():
