@@ -306,8 +306,7 @@ class Service:
 
     async def _show_status(self) -> None:
         """What a service manager shows of us: the words of ``status`` in a line. Without one nothing is read."""
-        due_at = self._manager.due_at()
-        if due_at is None or due_at > self._clock():
+        if not self._manager.wants_status():
             return
         with suppress(ShiftworkError, sqlite3.Error, OSError):
             now = self._clock()

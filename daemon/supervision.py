@@ -79,10 +79,17 @@ class Supervision:
         """When the status is to be looked at; None: not before something changes."""
         return self._not_before if self._line and self._changed and self.state != "stopping" else None
 
-    def show(self, glance: Glance) -> None:
-        """Say how things stand, if that is news."""
+    def wants_status(self) -> bool:
+        """Whether to look now how things stand. A look that fails is not tried again before the next change."""
+        due_at = self.due_at()
+        if due_at is None or due_at > self._clock():
+            return False
         self._changed = False
         self._not_before = self._clock() + STATUS_EVERY_S
+        return True
+
+    def show(self, glance: Glance) -> None:
+        """Say how things stand, if that is news."""
         self._glance = glance
         self._line.say(*self._news())
 

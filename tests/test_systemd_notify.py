@@ -45,9 +45,9 @@ class Ear:
         raise AssertionError(self.heard)
 
 
-@pytest.fixture(params=["path", "abstract"])
-def ear(request, tmp_path):
-    one = Ear(f"@shiftwork-{os.getpid()}" if request.param == "abstract" else str(tmp_path / "notify"))
+@pytest.fixture
+def ear(tmp_path):
+    one = Ear(str(tmp_path / "notify"))
     yield one
     one.socket.close()
 
@@ -114,6 +114,15 @@ def test_a_watchdog_meant_for_another_process_is_not_fed():
     assert sdnotify.take(mine).watchdog_s == 1.5
 
 
+def test_an_abstract_socket_hears_it_too():
+    ear = Ear(f"@shiftwork-{os.getpid()}")
+    line = sdnotify.Line(ear.address)
+    line.say("READY=1", "STATUS=two\nlines")
+    assert ear.next() == {"READY": "1", "STATUS": "two lines"}
+    line.close()
+    ear.socket.close()
+
+
 @pytest.mark.parametrize("address", ["", "vsock:2:1234", "/nowhere/at/all"])
 def test_without_anybody_who_listens_nothing_is_an_error(address):
     line = sdnotify.Line(address)
@@ -174,11 +183,14 @@ def test_a_status_is_said_once_and_not_too_often(ear):
     async def story() -> None:
         one = Supervision(sdnotify.Line(ear.address), well=lambda: True, clock=lambda: now[0])
         one.ready()
-        assert one.due_at() is not None
+        assert one.wants_status()
         one.show(NOTHING)
-        assert one.due_at() is None  # nothing changed: nothing is read
+        assert (one.due_at(), one.wants_status()) == (None, False)  # nothing changed: nothing is read
         one.changed()
         assert one.due_at() > now[0]
+        assert not one.wants_status()
+        now[0] = one.due_at()
+        assert one.wants_status()
         one.show(NOTHING)
         one.show(NOTHING._replace(queued=2, running=1))
         one.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 
@@ -103,6 +104,36 @@ def test_the_unit_is_little_exposed(unit):
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make folders of another user")
+@pytest.mark.skipif(
+    not (shutil.which("systemd-sysusers") and shutil.which("systemd-tmpfiles")),
+    reason="there is no systemd-sysusers or systemd-tmpfiles here",
+)
+def test_user_group_and_folders_are_made_as_the_unit_needs_them(tmp_path):
+    """FIELD 53. In a root folder of the test's own: neither tool touches anything else."""
+    root = tmp_path / "root"
+    (root / "etc").mkdir(parents=True)
+    for tool, file in (("systemd-sysusers", "sysusers.d"), ("systemd-tmpfiles", "tmpfiles.d")):
+        more = ["--create"] if tool == "systemd-tmpfiles" else []
+        done = subprocess.run(
+            [tool, f"--root={root}", *more, UNITS / file / "shiftwork.conf"],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    user = next(
+        line for line in (root / "etc/passwd").read_text().splitlines() if line.startswith("shiftwork:")
+    )
+    uid, gid = map(int, user.split(":")[2:4])
+    assert user.endswith(":/var/lib/shiftwork:/usr/sbin/nologin")
+    for name, mode, owner, group in (
+        ("etc/shiftwork", 0o750, 0, gid),
+        ("etc/shiftwork/credentials", 0o700, 0, 0),
+        ("var/lib/shiftwork", 0o2770, uid, gid),
+    ):
+        status = (root / name).stat()
+        assert (status.st_mode & 0o7777, status.st_uid, status.st_gid) == (mode, owner, group), name
+
+
 # ---------------------------------------------------------------- under a manager
 
 FAST = {"RestartSec": "100ms"}
@@ -162,9 +193,9 @@ def test_a_reload_ends_also_when_the_new_configuration_is_refused_and_the_status
 @needs_manager
 def test_the_watchdog_spares_a_long_session_and_ends_a_stuck_daemon(service, world):
     """FIELD 52: the session lasts longer than the watchdog waits; then the daemon itself stands still."""
-    one = service(WatchdogSec="2s")
+    one = service(WatchdogSec="5s")
     one.ctl("start")
-    world.add("sleep 5")
+    world.add("sleep 7")
     world.until_done(1)
     assert one.restarts() == 0
     one.kill("SIGSTOP")
