@@ -23,6 +23,8 @@ from uvicorn.server import ServerState
 from daemon.http import replies
 from daemon.http.limits import Limits
 
+FRAMING = (b"content-length", b"transfer-encoding")
+
 
 class Soft(asyncio.Transport):
     """The transport as requests see it: closing is left to the connection, which may have to drain."""
@@ -63,6 +65,8 @@ class Connection(HttpToolsProtocol):
         self._head_bytes = self._wire_bytes = self._seen = 0
         self._sent_all = False
         self._after: tuple[int, str, str, int | None] | None = None
+        self._again = False
+        """The parser is being told a head that was judged before."""
 
     # ---------------------------------------------------------------- the connection
 
@@ -89,15 +93,33 @@ class Connection(HttpToolsProtocol):
         self._head_bytes += len(data) if self._in_head else 0
         self._wire_bytes += len(data)
         try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._hear_no_more()  # there is no other protocol here: it is answered as what it is, and that is all
+            self._feed(data)
         except httptools.HttpParserError:
             self.refuse(400, "bad-request", "this is not HTTP/1.1 as it should be")
         if self._in_head and self._head_bytes > self.limits.head:
             self._refuse_head()
         elif self._wire_bytes > self.limits.wire:
             self.refuse(400, "bad-chunks", "far more bytes on the wire than in the body")
+
+    def _feed(self, data: bytes) -> None:
+        """To the parser; and on, as if nothing had been said, where it stops for another protocol: we speak none.
+
+        Some clients offer one with every request, and send the body all the same.
+        """
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as offer:
+            if self.ended or self._after is not None or not self._busy():
+                return
+            head = [b"%b / HTTP/1.1\r\n" % self.scope["method"].encode()]
+            head += [b"%b: %b\r\n" % pair for pair in self.headers if pair[0] in FRAMING]
+            self.cycle.more_body, self._in_head = True, False
+            self._enter("body", self.limits.request_s)
+            self.parser = httptools.HttpRequestParser(self)
+            self._again = True
+            self.parser.feed_data(b"".join((*head, b"\r\n")))
+            self._again = False
+            self._feed(data[offer.args[0] :])
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """The client sends no more. What it asked whole is answered all the same; True keeps our half open."""
@@ -126,19 +148,26 @@ class Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """A request begins; it may be one behind others."""
+        if self._again:
+            return
         super().on_message_begin()
         self._in_head, self._seen, self._wire_bytes = True, 0, 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Headers before the body alone count: a trailer could say something else than what was checked."""
-        if self._in_head:
+        if self._in_head and not self._again:
             self._seen += len(name) + len(value) + 4
             super().on_header(name, value)
+
+    def on_url(self, url: bytes) -> None:
+        """The request target, in pieces."""
+        if not self._again:
+            super().on_url(url)
 
     def on_headers_complete(self) -> None:
         """Judge the head as a whole, and hand the request to the application."""
         self._in_head, self._head_bytes = False, 0
-        if self.ended or self._after is not None:
+        if self.ended or self._after is not None or self._again:
             return
         if len(self.url) > self.limits.url:
             self.refuse(414, "url-too-long", f"at most {self.limits.url:,} bytes")
@@ -241,13 +270,6 @@ class Connection(HttpToolsProtocol):
     def _busy(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
-    def _hear_no_more(self) -> None:
-        self._sent_all = True
-        if self._busy():
-            self.cycle.keep_alive = self.cycle.more_body = False
-            self.cycle.message_event.set()
-        self.flow.pause_reading()
-
     # ---------------------------------------------------------------- time
 
     def _enter(self, stage: str, seconds: float) -> None:
@@ -270,6 +292,6 @@ class Connection(HttpToolsProtocol):
 
 def _take_host_from(url: bytes, headers: list[tuple[bytes, bytes]]) -> None:
     """A whole URL as the target names the host, and then the Host header counts for nothing (RFC 9112, 3.2.2)."""
-    if not url.startswith(b"/"):
+    if not url.startswith(b"/") and b"://" in url:
         host = httptools.parse_url(url).host or b""
         headers[:] = [(b"host", host), *(pair for pair in headers if pair[0] != b"host")]
