@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 from http_world import QUICK, Site, answers, chunked, read_all, request
@@ -56,11 +57,12 @@ def test_a_client_that_is_still_sending_sees_the_413(site):
 def test_a_client_that_never_stops_sending_is_cut_off(site):
     with site.connect() as sock:
         sock.sendall(request("/hooks/small", b"", headers={"Content-Length": str(1 << 40)}))
-        began = time.monotonic()
-        with pytest.raises(OSError, match=r"(?i)reset|pipe"):
-            while time.monotonic() - began < 30:
+        end = time.monotonic() + 30
+        with suppress(ConnectionResetError, BrokenPipeError):
+            while time.monotonic() < end:
                 sock.sendall(b"a" * 65536)
                 time.sleep(0.001)
+    assert time.monotonic() < end
 
 
 def test_chunks_are_cut_at_the_cap(site):
@@ -166,8 +168,9 @@ def test_two_hundred_slow_clients_do_not_keep_a_good_one_out(tmp_path):
     site = Site(tmp_path, limits=Limits())
     slow = [site.connect() for _ in range(200)]
     try:
+        half = request(body=b"", headers={"Content-Length": "9"})
         for number, sock in enumerate(slow):
-            sock.sendall((b"POST /hooks/shop HTTP/1.1\r\n", request(body=b"", headers={"Content-Length": "9"}), b"")[number % 3])  # fmt: skip
+            sock.sendall((b"POST /hooks/shop HTTP/1.1\r\n", half, b"")[number % 3])
         for number in range(10):
             (answer,) = site.talk(request(delivery=f"good-{number}"))
             assert answer.status == 202
