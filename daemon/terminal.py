@@ -127,7 +127,7 @@ def _outcome_words(message: Mapping[str, Any], commands: Callable[..., str]) -> 
         flag = message.get("flag")
         return f"waits for you: {why}   → {commands('show', flag) if flag else commands('flags')}"
     if outcome == "failed":
-        return f"its decider failed: {why}; it is tried again later"
+        return f"{why}; it is tried again later"
     if outcome == "released":
         return f"given back: {why}"
     if outcome == "conflict":

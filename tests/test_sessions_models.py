@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -440,6 +442,57 @@ def test_without_prices_or_counts_the_cost_is_unknown(desk):
     world.hand("another")
     row = world.row(world.session())
     assert (row["input_tokens"], row["output_tokens"], row["cost"]) == (120, 40, None)
+
+
+@pytest.fixture
+def self_signed(tmp_path):
+    """A TLS server's context with a certificate that nobody vouches for."""
+    command = (
+        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=127.0.0.1 -keyout tls.key -out tls.crt"
+    )
+    try:
+        subprocess.run(command.split(), cwd=tmp_path, check=True, capture_output=True, timeout=60)
+    except FileNotFoundError:
+        pytest.skip("openssl is not there to make a certificate")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "tls.crt", tmp_path / "tls.key")
+    return context
+
+
+def test_a_certificate_that_nobody_vouches_for_is_refused_and_the_key_not_sent(desk, self_signed):
+    world = desk(call("openai"))
+    got = []
+
+    def serve(listener):
+        while True:
+            conn, _ = listener.accept()
+            try:
+                with self_signed.wrap_socket(conn, server_side=True) as tls:
+                    got.append(tls.recv(65536))
+            except OSError:
+                continue
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve, args=(listener,), daemon=True).start()
+        world.use(world.server, "openai", base_url=f"https://127.0.0.1:{listener.getsockname()[1]}/v1")
+        world.hand()
+        ended = world.session()
+    assert ended.outcome == "failed"
+    assert "CERTIFICATE_VERIFY_FAILED" in ended.why
+    assert got in ([], [b""] * len(got))
+
+
+def test_a_handshake_that_never_ends_does_not_outlive_the_deadline(desk):
+    world = desk(call("openai"))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        world.use(
+            world.server, "openai", base_url=f"https://127.0.0.1:{silent.getsockname()[1]}/v1", timeout="1s"
+        )
+        world.hand()
+        began = time.monotonic()
+        ended = world.session()
+    assert time.monotonic() - began < LONG_S
+    assert ended.outcome == "failed"
 
 
 # ---------------------------------------------------------------- the key

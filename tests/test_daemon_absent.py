@@ -1,0 +1,79 @@
+"""Deciders that cannot be asked: whose queues are left alone, for how long, and who hears of it."""
+
+from __future__ import annotations
+
+from daemon.absent import FIRST_PERMANENT_S, FIRST_S, LONGEST_PERMANENT_S, LONGEST_S, Absent
+
+QUEUES = {"q": "model", "r": "model", "s": "local"}
+
+
+def ended(outcome="failed", *, away=True, asked_s=0.0, permanent=False):
+    found = {"asked_s": asked_s, "permanent": permanent} if away else None
+    return {"outcome": outcome, "why": "no connection", "away": found}
+
+
+def waits(absent, times, **more):
+    """How long each of so many sessions in a row has its queues left alone."""
+    now, found = 0.0, []
+    for _ in range(times):
+        absent.heard("model", ended(**more), now=now)
+        until = absent.until(["model"], now=now)
+        found.append(until - now)
+        now = until
+    return found
+
+
+def test_all_queues_of_the_decider_are_left_alone_and_no_other():
+    absent = Absent()
+    absent.heard("model", ended(), now=100.0)
+    assert absent.queues(QUEUES, now=100.0 + FIRST_S - 1) == {"q", "r"}
+    assert absent.queues(QUEUES, now=100.0 + FIRST_S) == set()
+    assert absent.until(["local"], now=100.0) is None
+
+
+def test_it_is_tried_more_and_more_rarely_up_to_a_limit():
+    assert waits(Absent(), 9) == [5.0, 10.0, 20.0, 40.0, 80.0, 160.0, LONGEST_S, LONGEST_S, LONGEST_S]
+    assert waits(Absent(), 9, permanent=True)[0] == FIRST_PERMANENT_S
+    assert waits(Absent(), 99, permanent=True)[-1] == LONGEST_PERMANENT_S
+
+
+def test_a_wait_that_the_server_asked_for_is_kept_to():
+    assert waits(Absent(), 3, asked_s=1800.0) == [1800.0] * 3
+
+
+def test_sessions_that_asked_at_the_same_time_count_once():
+    absent = Absent()
+    for _ in range(5):
+        absent.heard("model", ended(), now=0.0)
+    assert absent.until(["model"], now=0.0) == FIRST_S
+
+
+def test_a_command_ends_the_wait_but_not_the_memory_of_it():
+    absent = Absent()
+    waits(absent, 3)
+    absent.try_now()
+    assert absent.queues(QUEUES, now=0.0) == set()
+    absent.heard("model", ended(), now=0.0)
+    assert absent.until(["model"], now=0.0) == FIRST_S * 2**3
+
+
+def test_a_session_that_was_answered_ends_it_and_each_change_is_told_once():
+    absent = Absent()
+    absent.heard("model", ended("answered", away=False), now=0.0)
+    absent.heard("model", ended("answered", away=False), now=0.0)
+    assert absent.news() == [("model", "")], "an alert of before the start may stand"
+    absent.heard("model", ended(), now=0.0)
+    assert absent.news() == [("model", "no connection")]
+    absent.heard("model", ended("denied", away=False), now=9.0)
+    assert absent.news() == [], "nobody was asked"
+    absent.heard("model", ended("failed", away=False), now=9.0)
+    assert absent.news() == [("model", "")], "it said something bad, so it was there"
+    assert absent.news() == []
+    assert waits(absent, 1) == [FIRST_S]
+
+
+def test_news_that_could_not_be_written_is_news_still():
+    absent = Absent()
+    absent.heard("model", ended(), now=0.0)
+    absent.unsaid(absent.news())
+    assert absent.news() == [("model", "no connection")]
