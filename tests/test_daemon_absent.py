@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
+from stores import new_state
+
+from daemon import config
 from daemon.absent import FIRST_PERMANENT_S, FIRST_S, LONGEST_PERMANENT_S, LONGEST_S, Absent
+from daemon.books import Books, Orders
+from notify.conditions import causes
+from notify.messages import headline
+from notify.policy import policy_from
+from store.intake import Handed
+from store.sqlite import open_store
 
 QUEUES = {"q": "model", "r": "model", "s": "local"}
 
@@ -77,3 +87,57 @@ def test_news_that_could_not_be_written_is_news_still():
     absent.heard("model", ended(), now=0.0)
     absent.unsaid(absent.news())
     assert absent.news() == [("model", "no connection")]
+
+
+# ---------------------------------------------------------------- what a look makes of it
+
+CONFIG = """
+[queues.q]
+decider = "model"
+[queues.s]
+decider = "local"
+[deciders.model]
+kind = "ollama"
+model = "m"
+[deciders.local]
+kind = "command"
+argv = ["/bin/cat"]
+"""
+
+
+@pytest.fixture
+def books(tmp_path):
+    (tmp_path / "shiftwork.toml").write_text(CONFIG)
+    store = open_store(new_state(tmp_path))
+    store.intake.hand_in([Handed("q", "a question", "cli")], now=1000.0, caps={"q": 9})
+    yield Books(store, config.load(tmp_path / "shiftwork.toml"), print, print), store
+    store.close()
+
+
+def look(books, now, *, left_alone=(), deciders=()):
+    return books.look(Orders([], [], [], True, "", now, [], left_alone, deciders))
+
+
+def test_what_nobody_can_decide_is_not_ready(books):
+    one, _ = books
+    assert look(one, 1000.0).ready == 1
+    assert look(one, 1001.0, left_alone={"q"}).ready == 0
+    assert look(one, 1002.0, left_alone={"s"}).ready == 1
+
+
+def test_it_is_a_problem_until_the_decider_is_back_and_a_page_when_it_lasts(books):
+    one, store = books
+    look(one, 1000.0, deciders=[("model", "http://h answered 503")])
+    (problem,) = store.alerts.facts(now=1000.0, flag_age_s=60.0).problems
+    assert (problem.key, problem.detail) == ("decider:model", "model: http://h answered 503")
+    policy = policy_from(one.config.notify)
+    facts = store.alerts.facts(now=1300.0, flag_age_s=60.0)
+    (cause,) = causes(facts, policy, now=1300.0).values()
+    assert (cause.condition.key, cause.condition.severity, cause.condition.for_s) == (
+        "decider",
+        "page",
+        600.0,
+    )
+    assert headline("decider") == "a decider that cannot be asked"
+    look(one, 1400.0, deciders=[("model", "")])
+    assert not store.alerts.facts(now=1400.0, flag_age_s=60.0).problems

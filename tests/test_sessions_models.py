@@ -372,6 +372,21 @@ def test_a_long_wait_ends_the_session_and_is_stored(desk):
     assert world.session().outcome == "answered"
 
 
+def test_a_server_that_is_away_adds_nothing_to_an_items_failures_and_forgets_none(desk):
+    bad, away = act(openai_reply(content="42", usage=False)), act(b"", 503)
+    world = desk(bad, bad, away, away, away, bad)
+    world.hand()
+    told = []
+    for _ in range(3):
+        told.append(world.session().why)
+        world.now += 1000
+    assert [words.partition(":")[0] for words in told] == [
+        "decider failure 1 of 5",
+        "its decider cannot be asked",
+        "decider failure 2 of 5",
+    ]
+
+
 def test_a_used_up_quota_asks_a_person_at_once_and_is_not_tried_again(desk):
     body = {
         "error": {"message": "You exceeded your current quota", "type": "insufficient_quota", "code": None}
@@ -512,6 +527,15 @@ def test_the_whole_exchange_is_kept_and_the_key_is_not(desk):
     assert "set-cookie: ***" in got
     kept = json.dumps([world.raws(ended), world.flags(), world.row(ended)])
     assert KEY not in kept
+
+
+def test_a_key_that_is_a_word_does_not_spoil_the_answer(desk):
+    world = desk(call("openai", args={**ANSWER, "text": "none of them"}))
+    (world.folder / "api.key").write_text("none")
+    item = world.hand()
+    ended = world.session()
+    assert world.item(item)["result"]["text"] == "none of them"
+    assert "authorization: ***" in world.raws(ended)[0][1]
 
 
 def test_the_key_is_read_at_each_call(desk):

@@ -35,6 +35,11 @@ ABOUT_THE_REQUEST: Final = (400, 413, 422)
 SECRET_HEADERS: Final = frozenset(
     {"authorization", "x-api-key", "proxy-authorization", "cookie", "set-cookie"}
 )
+SECRET_FROM_CHARS: Final = 12
+"""A shorter key, such as the "none" that local servers are given, is a word that texts may hold: it is masked in
+headers only, which are masked by their names.
+"""
+
 MASK: Final = "***"
 
 
@@ -118,7 +123,8 @@ class _Call:
             "user-agent": "shiftwork",
             **headers,
         }
-        self._hidden = [word for value in hidden for word in (value, value.removeprefix("Bearer "))]
+        keys = [value.removeprefix("Bearer ") for value in hidden]
+        self._hidden = [key for key in keys if len(key) >= SECRET_FROM_CHARS]
         self._deadline = time.monotonic() + limits.deadline_s
         self.wire: list[Wire] = []
         self.lost = False
