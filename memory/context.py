@@ -183,11 +183,12 @@ def _context(
 ) -> Context:
     loaded = given.loaded
     ids = {entry.id for some in kept.values() for entry in some}
-    found = found._replace(
-        notes=[note for note in found.notes if f"m-{note.id}" in ids],
-        episodes=[row for row in found.episodes if f"e-{row.id}" in ids],
-        passages=[row for row in found.passages if row.ref in ids],
-    )
+    if len(ids) < len(found.notes) + len(found.conclusions) + len(found.episodes) + len(found.passages):
+        found = found._replace(
+            notes=[note for note in found.notes if f"m-{note.id}" in ids],
+            episodes=[row for row in found.episodes if f"e-{row.id}" in ids],
+            passages=[row for row in found.passages if row.ref in ids],
+        )
     rules = _rules(loaded, found.constraints)
     ids |= (
         {str(rule["id"]) for rule in rules} | {answer.flag_id for answer in loaded.answers} | {loaded.item_id}

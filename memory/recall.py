@@ -90,12 +90,16 @@ def _recall(store: Store, loaded: Loaded, limits: Limits, now: float) -> Recalle
 def _notes(live: Sequence[NoteRow], item_id: str, limits: Limits) -> list[NoteRow]:
     """The notes this item is shown, oldest first: its own, what is pinned, and what other items came to."""
     stages = newest_stages(live)
-    own = [note for note in live if note.item_id == item_id]
-    others = [note for note in live if note.item_id != item_id]
-    first = [note for note in reversed(own) if stays(note, stages)]
-    first += [note for note in reversed(others) if note.pinned]
-    rest = [note for note in reversed(own) if not stays(note, stages)]
-    rest += [note for note in reversed(others) if not note.pinned]
+    first: list[NoteRow] = []
+    own: list[NoteRow] = []
+    others: list[NoteRow] = []
+    for note in reversed(live):
+        if note.item_id != item_id:
+            (first if note.pinned else others).append(note)
+        else:
+            (first if stays(note, stages) else own).append(note)
+    first.sort(key=lambda note: note.item_id != item_id)  # the item's own before what is pinned of others
+    rest = own + others
     chosen: list[NoteRow] = []
     chars = 0
     for note in (*first, *rest):

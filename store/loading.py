@@ -119,8 +119,11 @@ def _text(row: sqlite3.Row, field: str) -> str:
 
 
 def _constraints(row: sqlite3.Row) -> tuple[Constraint, ...]:
+    text = _text(row, "constraints")
+    if text == "[]":
+        return ()
     try:
-        return tuple(Constraint(**one) for one in json.loads(_text(row, "constraints")))
+        return tuple(Constraint(**one) for one in json.loads(text))
     except (ValueError, TypeError) as error:
         raise Unreadable(f"constraints cannot be parsed ({error})") from None
 

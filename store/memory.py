@@ -62,6 +62,7 @@ class Memory:
 
     def __init__(self, db: Database) -> None:
         self._db = db
+        self._shelf = _Shelf()
 
     # constraints
 
@@ -90,16 +91,14 @@ class Memory:
 
     def constraints(self, queue: str) -> list[ConstraintRow]:
         """The queue's constraints, in order."""
-        with self._db.read() as conn:
-            rows = _operator_constraints(conn, queue)
+        rows = _operator_constraints(self._db.connection(), queue)
         return [ConstraintRow(row["id"], row["text"], row["kind"], row["author"]) for row in rows]
 
     # notes, conclusions, episodes
 
     def notes(self, queue: str, item_id: str = "") -> list[NoteRow]:
         """Live notes, oldest first: the conclusions and rejected paths of the queue, and all of this item's."""
-        with self._db.read() as conn:
-            return _live_notes(conn, queue, item_id)
+        return self._shelf.live(self._db.connection(), queue, item_id)
 
     def past_notes(self, queue: str, *, limit: int) -> list[NoteRow]:
         """The queue's notes, newest first, those that compaction took out included: what leaves stays findable."""
@@ -111,12 +110,11 @@ class Memory:
 
     def conclusions(self, item_id: str) -> list[dict[str, Any]]:
         """An item's conclusions that stand, oldest first: id, subject, value, evidence."""
-        with self._db.read() as conn:
-            rows = conn.execute(
-                "SELECT id, subject, value, evidence FROM conclusions WHERE item_id = ? AND superseded_by IS NULL "
-                "ORDER BY id",
-                (item_id,),
-            ).fetchall()
+        rows = self._db.rows(
+            "SELECT id, subject, value, evidence FROM conclusions WHERE item_id = ? AND superseded_by IS NULL "
+            "ORDER BY id",
+            (item_id,),
+        )
         return [{**dict(row), "evidence": json.loads(row["evidence"])} for row in rows]
 
     def episodes(self, ids: Sequence[int]) -> list[EpisodeRow]:
@@ -156,7 +154,7 @@ class Memory:
         if outcome.lessons:
             fold_if_due(conn)
         if compact is not None and outcome.notes:
-            for note_id, text in compact(_live_notes(conn, claim.queue, claim.item_id)):
+            for note_id, text in compact(self._shelf.live(conn, claim.queue, claim.item_id)):
                 if text is None:
                     conn.execute("UPDATE notes SET dropped_at = ? WHERE id = ?", (now, note_id))
                 else:
@@ -227,15 +225,39 @@ _NOTES = (
 )
 
 
-def _live_notes(conn: sqlite3.Connection, queue: str, item_id: str) -> list[NoteRow]:
-    """Read from two narrow indexes: thousands of items that wait, each with its question, cost a session nothing."""
-    shared = "n.dropped_at IS NULL AND n.kind IN ('conclusion', 'rejected')"
-    rows = conn.execute(
-        f"{_NOTES} WHERE n.queue = ? AND {shared} UNION ALL {_NOTES} WHERE n.item_id = ? "
-        "AND n.dropped_at IS NULL AND n.kind NOT IN ('conclusion', 'rejected') ORDER BY n.id",
-        (queue, item_id),
-    ).fetchall()
-    return [_note(row) for row in rows]
+_SHORT = (
+    "SELECT n.id, n.merged, n.pinned, n.stale, i.state = 'open' FROM notes n JOIN items i ON i.id = n.item_id "
+    "WHERE n.dropped_at IS NULL"
+)
+_LIVE = (
+    f"{_SHORT} AND n.queue = ? AND n.kind IN ('conclusion', 'rejected') UNION ALL "
+    f"{_SHORT} AND n.item_id = ? AND n.kind NOT IN ('conclusion', 'rejected') ORDER BY n.id"
+)
+
+
+class _Shelf:
+    """The notes that were live at the last look. Each session looks twice, and hardly any of them has changed.
+
+    A note's words are written once, or anew with ``merged`` counted up; so what changes of it is its key here.
+    """
+
+    def __init__(self) -> None:
+        self._notes: dict[tuple[Any, ...], NoteRow] = {}
+
+    def live(self, conn: sqlite3.Connection, queue: str, item_id: str) -> list[NoteRow]:
+        """Read from two narrow indexes: thousands of items that wait, each with its question, cost nothing."""
+        cursor = conn.cursor()
+        cursor.row_factory = None  # plain tuples
+        keys: list[tuple[Any, ...]] = cursor.execute(_LIVE, (queue, item_id)).fetchall()
+        known = self._notes
+        new = [key[0] for key in keys if key not in known]
+        if new:
+            found = {
+                row[0]: _note(row) for row in cursor.execute(f"{_NOTES} WHERE n.id IN ({marks(new)})", new)
+            }
+            known = {**known, **{key: found[key[0]] for key in keys if key not in known}}
+        self._notes = {key: known[key] for key in keys}
+        return list(self._notes.values())
 
 
 def _note(row: Sequence[Any]) -> NoteRow:

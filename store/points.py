@@ -63,6 +63,8 @@ POINTS: dict[str, str] = {
     "webhook.commit": "deliveries that waited together are committed",
 }
 
+_ARMED = "SHIFTWORK_CRASH_AT" in os.environ
+
 
 def names() -> list[str]:
     """Every place that can be given in ``SHIFTWORK_CRASH_AT``, sorted."""
@@ -71,8 +73,10 @@ def names() -> list[str]:
 
 def reach(place: str) -> None:
     """Die here if ``SHIFTWORK_CRASH_AT`` says so and nobody died here yet in this daemon's life."""
-    wanted = os.environ.get("SHIFTWORK_CRASH_AT")
-    if wanted is None or wanted.partition("@")[0] != place:
+    if not _ARMED:
+        return
+    wanted = os.environ["SHIFTWORK_CRASH_AT"]
+    if wanted.partition("@")[0] != place:
         return
     if _first_time(place):
         _die(alone=wanted.endswith("@self"))

@@ -122,15 +122,19 @@ class SearchView:
         ).fetchall()
         self._scopes: dict[int, tuple[Kind, bool]] = {row[0]: (row[1], bool(row[2])) for row in rows}
         self._indexed = {row[0]: row[3] for row in rows}
-        waiting = conn.execute(
-            "SELECT id, scope, ref, observed_at, length, tokens, pending FROM search_docs"
-            f" WHERE pending <> 0 AND scope IN ({marks(rows)})",
-            tuple(self._scopes),
-        ).fetchall()
+        waiting = self._waiting() if rows else []
         self.tail = [self._doc(row) for row in waiting if row[6] > 0]
         self._dropped = [self._doc(row) for row in waiting if row[6] < 0]
         self.docs: int = sum(row[3] for row in rows) + len(self.tail) - len(self._dropped)
         self.length: int = sum(row[4] for row in rows) + sum(row[4] * row[6] for row in waiting)
+
+    def _waiting(self) -> list[sqlite3.Row]:
+        """Documents that the index does not hold yet, or still holds."""
+        return self._conn.execute(
+            "SELECT id, scope, ref, observed_at, length, tokens, pending FROM search_docs"
+            f" WHERE pending <> 0 AND scope IN ({marks(self._scopes)})",
+            tuple(self._scopes),
+        ).fetchall()
 
     def frequencies(self, terms: Iterable[str]) -> dict[str, int]:
         """In how many live documents each of `terms` occurs; those that occur in none are left out."""
