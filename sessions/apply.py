@@ -19,6 +19,8 @@ from store.text import first_line
 NOTE_CHARS = 300
 PARK_EXPIRES_S = 48 * 3600.0
 RAW_KEPT_CHARS = 4000
+AWAY_STEP_BACK_S = 10.0
+AWAY_STEP_BACK_MOST_S = 600.0
 TRY_AGAIN = "Try it again, or give this item up?"
 
 
@@ -56,7 +58,7 @@ def edit(claim: Claim, loaded: Loaded, context: Context, checked: Checked, *, de
 
 class Failing(NamedTuple):
     """A decider failure as the edit needs it. ``permanent``: another try is pointless; ``away``: nobody could be asked,
-    which says nothing about this item.
+    which says nothing about this item, unless it is ``suspect``.
     """
 
     fault: str
@@ -64,16 +66,19 @@ class Failing(NamedTuple):
     retry_after_s: float | None = None
     permanent: bool = False
     away: bool = False
+    suspect: bool = False
 
 
 def failed(claim: Claim, loaded: Loaded, failing: Failing, *, limit: int, now: float) -> Outcome:
     """A decider failure: tried again later, or, the ``limit``-th in a row or a permanent one, a person is asked."""
-    counts = not failing.away
+    counts = not failing.away or failing.suspect
     failures = loaded.failures + 1
     words = first_line(failing.fault, 300)
-    if not failing.permanent and (failing.away or failures < limit):
+    if not failing.permanent and (not counts or failures < limit):
         wait_s = max(
-            delay_after_failure(failures if counts else 1, key=claim.node_id), failing.retry_after_s or 0.0
+            delay_after_failure(failures if counts else 1, key=claim.node_id),
+            away_wait_s(claim.attempt) if failing.away else 0.0,
+            failing.retry_after_s or 0.0,
         )
         what = f"decider failure {failures} of {limit}" if counts else "its decider cannot be asked"
         return Outcome(
@@ -99,6 +104,13 @@ def failed(claim: Claim, loaded: Loaded, failing: Failing, *, limit: int, now: f
     return Outcome(
         kind="flagged", failed_call=True, ask=ask, why=ask.stuck, log={"fault": failing.fault[:2000]}
     )
+
+
+def away_wait_s(attempt: int) -> float:
+    """Seconds for which an item steps back whose decider could not be asked: longer than the decider's queues are left
+    alone, so that another item asks first. One that breaks the server each time would starve all behind it.
+    """
+    return min(AWAY_STEP_BACK_S * 2.0 ** min(attempt - 1, 20), AWAY_STEP_BACK_MOST_S)
 
 
 def too_many_decisions(claim: Claim, decisions: int) -> Outcome:

@@ -67,7 +67,8 @@ class DeciderFailure(Exception):
     It is no crash: the session records it and tries again later, or asks a person at the limit. ``raw`` is what was
     said; ``retry_after_s`` what the other side asked for, if it did; ``permanent``: another try cannot change it, so
     a person is asked at once; ``away``: nobody could be asked, whatever the item, so it does not count against the item
-    and the decider's queues are left alone for a time; ``wire`` what was sent and came back.
+    and the decider's queues are left alone for a time; ``suspect``: away, but this very request may be what broke it,
+    so it counts; ``wire`` what was sent and came back.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class DeciderFailure(Exception):
         retry_after_s: float | None = None,
         permanent: bool = False,
         away: bool = False,
+        suspect: bool = False,
         wire: Sequence[Wire] = (),
     ) -> None:
         super().__init__(message)
@@ -85,4 +87,5 @@ class DeciderFailure(Exception):
         self.retry_after_s = retry_after_s
         self.permanent = permanent
         self.away = away
+        self.suspect = suspect
         self.wire = wire

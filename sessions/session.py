@@ -288,7 +288,12 @@ def _ask(sitting: Sitting, context: contexts.Context, decider: Decider) -> Asked
         raws.append(Raw(claim.session_id, claim.item_id, "error", str(failure), clock()))
         unknown = dict.fromkeys(asking.USAGE)
         failing = edits.Failing(
-            str(failure), failure.raw, failure.retry_after_s, permanent=failure.permanent, away=failure.away
+            str(failure),
+            failure.raw,
+            failure.retry_after_s,
+            permanent=failure.permanent,
+            away=failure.away,
+            suspect=failure.suspect,
         )
         return Asked(None, decider.decided_by, failing, unknown)
     finally:

@@ -12,6 +12,7 @@ import pytest
 from model_desk import KEY, Desk, call, word_in
 from model_server import Act, ModelServer, act, openai_reply
 
+from sessions.apply import AWAY_STEP_BACK_S
 from sessions.deciders import transport
 from store.claims import DELAYS_AFTER_FAILURE_S
 
@@ -78,7 +79,7 @@ def became(world, calls, ended, item):
         return "refused"
     assert ended.outcome == "failed"
     wait_s = world.not_before(item) - world.now
-    return "failed" if wait_s <= DELAYS_AFTER_FAILURE_S[0] * 2 else "not_before"
+    return "failed" if wait_s <= DELAYS_AFTER_FAILURE_S[0] * 2 + AWAY_STEP_BACK_S else "not_before"
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
@@ -213,6 +214,23 @@ def test_a_server_that_asks_for_no_wait_is_not_called_in_a_burst(tmp_path, monke
         assert time.monotonic() - started >= 0.2 + 0.4
         assert len(asked) == transport.TRIES
         world.close()
+
+
+@pytest.mark.parametrize(("name", "ends"), [("openai_500", "flagged"), ("openai_503_overloaded", "failed")])
+def test_what_may_have_broken_the_server_counts_and_a_server_that_is_away_does_not(fresh, name, ends):
+    """FIELD 25: an item that breaks the server each time comes before a person."""
+    with ModelServer(step_of(payload_of(name), fresh.server)) as server:
+        fresh.use(server, "openai")
+        item = fresh.hand()
+        waits = []
+        for number in range(1, 6):
+            ended = fresh.session()
+            assert ended.outcome == (ends if number == 5 else "failed")
+            assert ended.away is not None
+            waits.append((fresh.not_before(item) or fresh.now) - fresh.now)
+            fresh.now += 3600
+    assert waits[:4] == sorted(waits[:4])
+    assert waits[0] >= 10
 
 
 def test_both_calls_of_a_repair_are_in_the_bill(fresh):

@@ -29,6 +29,9 @@ from sessions.decider import DeciderFailure, Wire
 from sessions.deciders.retries import FIRST_WAIT_S, TRIES, WAIT_IN_CALL_S, asked_wait, error_of, retried
 
 CONNECT_S: Final = 10.0
+BROKEN: Final = 500
+"""The status of a server that broke, maybe over this very request."""
+
 ABOUT_THE_REQUEST: Final = (400, 413, 422)
 """Statuses that refuse this one request; another item's may pass."""
 
@@ -143,9 +146,14 @@ class _Call:
             if answer is not None:
                 wait_s = self._judge(answer, wait_s, last=last)
             elif last:
-                raise self._failure(f"{self._url}: {self._words}", away=True)
+                raise self._failure(f"{self._url}: {self._words}", away=True, suspect=self.lost)
             if waited + wait_s > WAIT_IN_CALL_S or time.monotonic() + wait_s >= self._deadline:
-                raise self._failure(f"{self._url}: {self._words}", retry_after_s=wait_s, away=True)
+                raise self._failure(
+                    f"{self._url}: {self._words}",
+                    retry_after_s=wait_s,
+                    away=True,
+                    suspect=self._suspect(answer),
+                )
             waited += wait_s
             time.sleep(wait_s)
         raise AssertionError("the last try returns or raises")
@@ -167,8 +175,14 @@ class _Call:
             raise self._failure(words, raw=raw, permanent=True, away=answer.status not in ABOUT_THE_REQUEST)
         asked_s = asked_wait(answer.headers, now=time.time())
         if last or (asked_s is not None and asked_s > WAIT_IN_CALL_S):
-            raise self._failure(words, raw=raw, retry_after_s=asked_s, away=True)
+            raise self._failure(
+                words, raw=raw, retry_after_s=asked_s, away=True, suspect=self._suspect(answer)
+            )
         return max(wait_s, asked_s or 0.0)
+
+    def _suspect(self, answer: _Answer | None) -> bool:
+        """May this very request be what broke the server? Then it counts against its item."""
+        return self.lost or (answer is not None and answer.status == BROKEN)
 
     def _try(self) -> _Answer | None:
         """One request; None when the connection was lost or never came about."""
@@ -247,6 +261,7 @@ class _Call:
         retry_after_s: float | None = None,
         permanent: bool = False,
         away: bool = False,
+        suspect: bool = False,
     ) -> DeciderFailure:
         return DeciderFailure(
             self._hide(words),
@@ -254,6 +269,7 @@ class _Call:
             retry_after_s=retry_after_s,
             permanent=permanent,
             away=away,
+            suspect=suspect,
             wire=self.wire,
         )
 

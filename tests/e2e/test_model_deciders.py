@@ -144,3 +144,26 @@ def test_a_refused_key_asks_once_and_not_for_every_item(tmp_path):
                     assert KEY.encode() not in file.read_bytes(), file
         finally:
             world.kill()
+
+
+def test_an_item_that_breaks_the_server_each_time_starves_nobody(tmp_path):
+    """FIELD 25: the queue goes on."""
+    good = call("openai")
+
+    def picky(asked):
+        if b"broken" in asked.raw:
+            return act({"error": {"message": "cannot render the template", "type": "server_error"}}, 500)
+        return good
+
+    with ModelServer(picky) as server:
+        world = world_of(tmp_path, server)
+        try:
+            first = world.add("broken")
+            for number in range(3):
+                world.add(f"question {number}")
+            world.start()
+            world.until(lambda: world.value("SELECT count(*) FROM items WHERE state = 'done'") == 3, 90)
+            assert world.value("SELECT state FROM items WHERE id = ?", first) == "open"
+            assert world.value("SELECT max(failures) FROM nodes") >= 1
+        finally:
+            world.kill()
