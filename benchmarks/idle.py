@@ -3,9 +3,9 @@
     python benchmarks/idle.py [--minutes 1]
     python benchmarks/idle.py --minutes 10 --settle 120       the long form
 
-Two inboxes, a timer every minute, a cron timer, alerts and a heartbeat to a receiver outside the
-service. CPU and wake-ups (voluntary context switches of every thread) are differences over the time; threads that came
-and went in it count for CPU alone. The raw reference is an interpreter that imported the same libraries and sleeps.
+Two inboxes, a timer every minute, a cron timer, a webhook server, alerts and a heartbeat to a receiver outside the service.
+CPU and wake-ups (voluntary context switches of every thread) are differences over the time; threads that came and went in it
+count for CPU alone. The raw reference is an interpreter that imported the same libraries and sleeps.
 """
 
 from __future__ import annotations
@@ -34,6 +34,14 @@ queues = ["second"]
 cron = "0 2 * * mon-fri"
 timezone = "Europe/Berlin"
 item = { title = "Nightly", body = "What changed today?" }
+"""
+WEBHOOK = """
+[http]
+bind = "127.0.0.1:0"
+[webhooks.shop]
+scheme = "github"
+queue = "q"
+secret_file = "hook.secret"
 """
 
 
@@ -103,9 +111,11 @@ def main() -> int:
     with folder_in(options.folder) as folder:
         (folder / "inbox-2").mkdir()
         (folder / "outbox-2").mkdir()
+        (folder / "hook.secret").write_text("a secret of no importance")
+        (folder / "hook.secret").chmod(0o600)
         service = Service(folder)
         config = folder / "shiftwork.toml"
-        config.write_text(config.read_text() + EXTRA + notify(service, receiver.server_port))
+        config.write_text(config.read_text() + EXTRA + WEBHOOK + notify(service, receiver.server_port))
         try:
             found = measure(service, options.settle, options.minutes)
         finally:

@@ -49,6 +49,22 @@ def test_the_engine_with_a_memory_shows_where_its_cpu_goes_and_finds_every_step_
         assert re.search(rf"^{part} +\d+\.\d\d", said, re.MULTILINE), part
 
 
+SERVICE = [
+    ("idle.py", "--minutes 0.03 --settle 0.5", ["CPU", "wake-ups a second", "PSS of all processes"]),
+    ("pickup.py", "--files 2 --rest 0.2", ["rename to session start, p99", "raw inotify, fork and commit, p99"]),
+    ("restart.py", "--items 40 --rounds 1", ["exec to the first session", "exec to all 40 done"]),
+    ("coldstart.py", "--items 50 --rounds 1", ["cold status, 50 items: CPU, of import sqlite3"]),
+    ("accepts.py", "--seconds 0.3 --rounds 1", ["accepts, of the handler without the commit"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("script", "words", "lines"), SERVICE, ids=[one[0] for one in SERVICE])
+def test_the_service_is_measured_over_all_of_its_processes(script, words, lines):
+    said = ran(script, *words.split())
+    for line in lines:
+        assert re.search(rf"^(ok |BAD|   ) +\d+\.\d+ .* {re.escape(line)}", said, re.MULTILINE), said
+
+
 @pytest.mark.parametrize("pins", sorted((FOLDER / "peers").glob("*.txt")), ids=lambda path: path.stem)
 def test_a_peer_is_pinned_down_to_the_last_package(pins):
     lines = pins.read_text().splitlines()
@@ -58,5 +74,5 @@ def test_a_peer_is_pinned_down_to_the_last_package(pins):
 
 def test_every_benchmark_is_in_the_table_of_figures():
     table = (FOLDER / "README.md").read_text()
-    scripts = {path.name for path in FOLDER.glob("*.py")} - {"service_world.py"}
+    scripts = {path.name for path in FOLDER.glob("*.py")} - {"service_world.py", "hook_load.py"}
     assert {name for name in scripts if f"`{name}" not in table} == set()
