@@ -1,4 +1,4 @@
-"""A daemon to be killed: two queues fed by files and commands, and what must hold whenever it is quiet again.
+"""A daemon to be killed: two queues fed by files, commands and a webhook, and what must hold when it is quiet again.
 
 The decider appends each call to ``calls.log`` and does what the item's body says, always the same: an answer that
 repeats the body, a question, a wait, or something bad to the worker that asked it. Words that end in ``-once`` do
@@ -16,6 +16,7 @@ from collections import Counter
 from pathlib import Path
 
 from daemon_world import ENVIRONMENT, World, alive
+from hook_sender import Hook, Told
 
 DECIDER = """
 import json, os, signal, sys, time
@@ -89,11 +90,16 @@ RULES = ("Never  mail\ttwice – ünïcode “quoted” …", "Answer in one lin
 
 
 class CrashWorld(World):
-    """See the module's head. ``rules`` are the queues' constraints; ``extra`` is more configuration."""
+    """See the module's head. ``rules`` are the queues' constraints; ``extra`` is more configuration.
+
+    ``hook`` is a webhook for one of the queues; without it nothing listens.
+    """
 
     def __init__(
-        self, folder: Path, *, daemon: str = "crash_limit = 100", extra: str = "", queue_extra: str = ""
-    ):
+        self, folder: Path, *, daemon: str = "crash_limit = 100", extra: str = "", queue_extra: str = "",
+        hook: Hook | None = None,
+    ):  # fmt: skip
+        self.hook = hook
         self.rules = list(RULES)
         self.ruled: list[tuple[str, ...]] = []  # every set of rules that was in force
         self.queue_extra = queue_extra
@@ -115,7 +121,7 @@ class CrashWorld(World):
         more = f'sources = ["docs/*.md"]\n{rules}{self.queue_extra}\n'
         text = self.config.read_text().replace('stable_for = "0s"\n', f'stable_for = "0s"\n{more}')
         text = text.replace('"-I", "decider.py"', '"-I", "-S", "decider.py"')
-        self.config.write_text(text)
+        self.config.write_text(text + (self.hook.tables(self.folder) if self.hook else ""))
 
     def rewrite(self, **settings: str) -> None:
         """Write the configuration again, with other settings."""
@@ -152,6 +158,19 @@ class CrashWorld(World):
         if done.returncode != 0:
             assert done.returncode == -signal.SIGKILL, done.stderr
             self.command("add", "-", "--queue", queue, input=body)
+
+    def deliver(self, body: str, delivery: str) -> Told:
+        """One delivery, sent once."""
+        self.handed[body] = self.hook.queue
+        return self.hook.post(body, delivery)
+
+    def redeliver(self, body: str, delivery: str) -> str:
+        """Send it until it is taken, and once more: the id of the one item that it is."""
+        self.handed[body] = self.hook.queue
+        seen = [*self.hook.until_told(body, delivery), self.hook.post(body, delivery)]
+        assert seen[-1].status == 200, "the same delivery once more is a duplicate"
+        [item] = {one.id for one in seen if one.id}
+        return item
 
     # ---------------------------------------------------------------- crash points
 

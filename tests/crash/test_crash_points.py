@@ -21,8 +21,8 @@ from pathlib import Path
 import pytest
 from crash_world import CrashWorld
 from daemon_world import ENVIRONMENT
+from hook_sender import Hook, Told
 from notify_receivers import web
-from webhook_world import deliver, write_secret
 
 from store import owners
 from store.points import POINTS, names
@@ -136,6 +136,33 @@ def by_an_add(world: CrashWorld, place: str) -> None:
     world.start(env=world.armed(NOWHERE))
     world.watch_for(place)
     world.add_under(world.armed_command(place), f"answer {world.number} by command")
+
+
+def by_a_delivery(world: CrashWorld, place: str) -> None:
+    """Some are sent at once, and again until they are taken: one item each, and nothing that was told is untrue."""
+    if world.hook is None:
+        world.hook = Hook()
+    world.rewrite()
+    world.start(env=world.armed(place))
+    sent = {f"{place}-{number}": f"answer {world.number} delivered {number}" for number in range(4)}
+    told: dict[str, Told] = {}
+    threads = [
+        threading.Thread(target=lambda one=one: told.update({one: world.deliver(sent[one], one)}))
+        for one in sent
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    ends(world, place)
+    there = dict(world.rows("SELECT body, id FROM items"))
+    assert [one for one in sent if told[one].id and there.get(sent[one]) != told[one].id] == []
+    committed = [one for one in sent if sent[one] in there]
+    assert bool(committed) == (place != "webhook.commit.before")
+    world.start()
+    for one, body in sent.items():
+        item = world.redeliver(body, one)
+        assert there.get(body, item) == item
 
 
 def on_a_first_look(world: CrashWorld, place: str) -> None:
@@ -457,35 +484,6 @@ def with_a_timer(world: CrashWorld, place: str) -> None:
     assert len(set(keys)) == len(keys)
 
 
-HOOKS = """
-[http]
-bind = "127.0.0.1:0"
-[webhooks.shop]
-scheme = "standard"
-secret_file = "shop.secret"
-queue = "alpha"
-body = "/body"
-"""
-
-
-def with_a_delivery(world: CrashWorld, place: str) -> None:
-    """A sender that got no answer sends again: the delivery is one item, whether the commit or the answer was lost."""
-    if world.number == 1:
-        write_secret(world.folder / "shop.secret")
-        world.rewrite(extra=HOOKS)
-    body = f"answer delivered {world.number}"
-    world.handed[body] = "alpha"
-    world.start(env=world.armed(place))
-    first = deliver(world, body, f"msg_{world.number}")
-    world.until_dead()
-    assert first is None or first.status == 202
-    world.start()
-    stored = world.value("SELECT count(*) FROM items WHERE body = ?", body)
-    assert stored == (0 if place == "webhook.commit.before" else 1)
-    again = deliver(world, body, f"msg_{world.number}")
-    assert again.status == (200 if stored else 202)
-
-
 DRIVER = """
 import sys, time
 from pathlib import Path
@@ -552,8 +550,8 @@ STORIES: dict[str, Story] = {
     "store.mark": at_a_clean_stop,
     "store.migrate": at_the_first_start,
     "timer.mark": with_a_timer,
-    "webhook.answer": with_a_delivery,
-    "webhook.commit": with_a_delivery,
+    "webhook.answer": by_a_delivery,
+    "webhook.commit": by_a_delivery,
 }
 BY_WORKER = {"checkpoint", "claim", "decider.call", "history", "memory.sources", "papers.write"}
 BY_COMMAND = {

@@ -12,11 +12,13 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 from crash_world import CrashWorld
 from daemon_world import ENVIRONMENT, alive, children
+from hook_sender import Hook, Told
 from notify_receivers import web
 
 from daemon import config as configuration
@@ -30,12 +32,14 @@ SEEDS = (1, 2, 3, 4)
 
 
 class Load:
-    """Files and commands, as they come, for both queues."""
+    """Files, commands and deliveries, as they come, for both queues."""
 
     def __init__(self, world: CrashWorld, chance: random.Random) -> None:
         self.world, self.chance = world, chance
         self.count = 0
         self.commands: list[subprocess.Popen[str]] = []
+        self.senders: list[threading.Thread] = []
+        self.told: dict[str, list[Told]] = {}  # delivery → what its sender saw
 
     def body(self) -> str:
         self.count += 1
@@ -54,8 +58,23 @@ class Load:
         if self.chance.random() < 0.1:
             self.count += 1
             self.world.drop_bad(f"bad-{self.count}.md", self.chance.choice(["alpha", "beta"]))
-        if self.chance.random() < 0.4:
+        if self.chance.random() < 0.3:
             self.add()
+        for _ in range(self.chance.randrange(3)):
+            self.deliver()
+
+    def deliver(self) -> None:
+        """A sender that sends until it is told that its delivery was taken, also while the daemon is being killed."""
+        body, delivery = f"answer by webhook {self.count}", f"msg-{self.count}"
+        self.count += 1
+        self.world.handed[body] = self.world.hook.queue
+
+        def send() -> None:
+            self.told[delivery] = self.world.hook.until_told(body, delivery)
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        self.senders.append(sender)
 
     def add(self) -> None:
         """A command that runs beside everything else, also while the daemon is being killed."""
@@ -73,11 +92,15 @@ class Load:
         self.commands.append(command)
 
     def ended(self) -> None:
-        """No command may have failed."""
+        """No command may have failed, every delivery was taken, and its sender was told of one item only."""
         for command in self.commands:
             out, err = command.communicate(timeout=60)
             assert command.returncode == 0, (out, err)
         self.commands.clear()
+        for sender in self.senders:
+            sender.join()
+        assert len(self.told) == len(self.senders)
+        assert all(len({one.id for one in told if one.id}) == 1 for told in self.told.values())
 
 
 def kill_somebody(world: CrashWorld, chance: random.Random) -> str:
@@ -116,8 +139,8 @@ def family(world: CrashWorld) -> dict[str, list[int]]:
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_kills_at_random_lose_nothing_and_double_nothing(tmp_path, seed):
-    """200 rounds in all, two queues fed by files and commands, a raised crash limit."""
-    world = CrashWorld(tmp_path, daemon="crash_limit = 100\nmax_sessions = 2")
+    """200 rounds in all, two queues fed by files, commands and a webhook together, a raised crash limit."""
+    world = CrashWorld(tmp_path, daemon="crash_limit = 100\nmax_sessions = 2", hook=Hook())
     chance = random.Random(seed)
     load = Load(world, chance)
     killed: list[str] = []
@@ -136,6 +159,10 @@ def test_kills_at_random_lose_nothing_and_double_nothing(tmp_path, seed):
         world.until_quiet(120)
         world.assert_whole()
         print({kind: killed.count(kind) for kind in sorted(set(killed))}, f"{len(world.handed)} items")
+        again = [told for told in load.told.values() if len(told) > 1]
+        unheard = sum(told[-1].status == 200 for told in again)
+        print(f"{len(load.told)} deliveries, {len(again)} sent again, {unheard} of those were taken already")
+        assert len(again) > 0
         assert killed.count("daemon") >= ROUNDS // 4
         assert world.value("SELECT count(*) FROM sessions WHERE outcome = 'crashed'") >= 3
         assert world.stop() == 0
