@@ -3,9 +3,9 @@
     python benchmarks/idle.py [--minutes 1]
     python benchmarks/idle.py --minutes 10 --settle 120       the long form
 
-Two inboxes, a timer every minute, a cron timer, a webhook server, alerts and a heartbeat to a receiver outside the service.
-CPU and wake-ups (voluntary context switches of every thread) are differences over the time; threads that came and went in it
-count for CPU alone. The raw reference is an interpreter that imported the same libraries and sleeps.
+Two inboxes, a timer every minute, a cron timer, a webhook server, alerts and a heartbeat to a receiver outside the
+service. CPU and wake-ups (voluntary context switches of every thread) are differences over the time; threads that came
+and went in it count for CPU alone. The raw reference is an interpreter that imported the same libraries and sleeps.
 """
 
 from __future__ import annotations
