@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import traceback
 from collections.abc import Callable, Mapping
 from importlib import metadata
@@ -90,21 +91,27 @@ def settings_of(plugin: Plugin, options: Mapping[str, Any], folder: Path) -> Any
 
 
 def said(error: BaseException) -> str:
-    """An error of foreign code on one line: its type, its words, and where in which file it was raised."""
-    frames = [one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith("<")]
+    """An error of foreign code on one line: its type, its words, and where in its own files it was raised."""
     words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    frames = _frames(error)
     where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     return shown(words, WORDS) + shown(where, 80)
 
 
 def told(error: BaseException) -> list[str]:
     """Where foreign code raised ``error``: its own frames alone, a line each, the innermost last."""
-    frames = [
+    return [shown(f"{one.filename}:{one.lineno} in {one.name}: {one.line}", WORDS) for one in _frames(error)]
+
+
+def _frames(error: BaseException) -> list[traceback.FrameSummary]:
+    """Without those of Python's own library and of ours, which stand around every one of theirs."""
+    stdlib = f"{os.path.dirname(os.path.realpath(os.__file__))}/"
+    return [
         one
         for one in traceback.extract_tb(error.__traceback__)
-        if not one.filename.startswith(("<", *_OURS)) and "/asyncio/" not in one.filename
+        if not one.filename.startswith(("<", *_OURS))
+        and (not os.path.realpath(one.filename).startswith(stdlib) or "-packages/" in one.filename)
     ]
-    return [shown(f"{one.filename}:{one.lineno} in {one.name}: {one.line}", WORDS) for one in frames]
 
 
 def _model(offer: Offer, make: Callable[..., Any]) -> Any:
