@@ -312,6 +312,9 @@ class ViewsPart(Protocol):
     def why(self, item_id: str, *, now: float) -> dict[str, Any]:
         """What an item waits for, and what ends the wait."""
 
+    def problem(self, key: str) -> dict[str, Any] | None:
+        """What is wrong under this key."""
+
     def would_abort(self, item_id: str, *, now: float) -> dict[str, Any]:
         """What an abort would change."""
 

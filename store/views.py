@@ -263,6 +263,12 @@ class Views:
             "ahead": ahead,
         }
 
+    def problem(self, key: str) -> dict[str, Any] | None:
+        """What is wrong under this key: ``{detail, since_at}``; None when nothing is."""
+        with self._db.read() as conn:
+            row = conn.execute("SELECT detail, since_at FROM problems WHERE key = ?", (key,)).fetchone()
+        return None if row is None else dict(row)
+
     def would_abort(self, item_id: str, *, now: float) -> dict[str, Any]:
         """What an abort would change: the shown state, and the ids of nodes, flags, sessions and files it ends."""
         with self._db.read() as conn:

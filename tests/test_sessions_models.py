@@ -344,7 +344,7 @@ def test_no_connection_is_a_failure_that_costs_nothing_but_is_not_known(desk):
     item = world.hand()
     ended = world.session()
     assert ended.outcome == "failed"
-    assert "no connection, or it was lost" in ended.why
+    assert "no connection to the server, or it was lost" in ended.why
     assert world.state_of(item) == "queued"
 
 

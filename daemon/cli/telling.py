@@ -76,8 +76,10 @@ def why(args: argparse.Namespace) -> int:
             raise NotFound(f'there is no item "{shown(args.id, 60)}": nothing was handed in yet')
         item = store.views.flag(args.id, now=now)["item"] if args.id.startswith("f-") else args.id
         facts: dict[str, Any] = store.views.why(item, now=now)
+        place = places.queues.get(facts["queue"])
+        away = None if place is None else store.views.problem(f"decider:{place.decider}")
     running = running_info(places.state_dir).running
-    wait = wait_of(facts, running=running, configured=facts["queue"] in places.queues, now=now)
+    wait = wait_of(facts, running=running, configured=place is not None, away=away, now=now)
     if args.json:
         shapes.out({**facts, "daemon_running": running, "ends_by": wait.ends_by, "words": wait.words})
     else:

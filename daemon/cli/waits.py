@@ -21,8 +21,17 @@ class Wait(NamedTuple):
     command: tuple[str, ...] = ()
 
 
-def wait_of(facts: dict[str, Any], *, running: bool, configured: bool, now: float) -> Wait:
-    """The wait behind ``views.why``. ``running``: a daemon; ``configured``: the item's queue is in its file."""
+def wait_of(
+    facts: dict[str, Any],
+    *,
+    running: bool,
+    configured: bool,
+    now: float,
+    away: dict[str, Any] | None = None,
+) -> Wait:
+    """The wait behind ``views.why``. ``running``: a daemon; ``configured``: the item's queue is in its file;
+    ``away``: why its decider cannot be asked.
+    """
     state, item = facts["state"], facts["id"]
     if state in ("done", "aborted"):
         return _ended(facts, now)
@@ -49,7 +58,16 @@ def wait_of(facts: dict[str, Any], *, running: bool, configured: bool, now: floa
         since = f"paused by {shown(by)} {_at(at, now)}"
         words = f"waits for its queue: {since}; resuming the queue ends the wait"
         return Wait(words, "person", "Go on", ("resume", shown(facts["queue"])))
+    if away is not None and running and _is_ready(facts, now):
+        since = _at(away["since_at"], now)
+        why = f"its decider cannot be asked since {since} ({shown(away['detail'], 120)})"
+        return Wait(f"ready; {why}; it is asked again by itself", "time", "Try now", ("retry", item))
     return _ready(facts, running=running, now=now)
+
+
+def _is_ready(facts: dict[str, Any], now: float) -> bool:
+    at = facts["node"]["not_before_at"]
+    return at is None or at <= now
 
 
 def _ended(facts: dict[str, Any], now: float) -> Wait:

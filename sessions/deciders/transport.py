@@ -146,10 +146,10 @@ class _Call:
             if answer is not None:
                 wait_s = self._judge(answer, wait_s, last=last)
             elif last:
-                raise self._failure(f"{self._url}: {self._words}", away=True, suspect=self.lost)
+                raise self._failure(self._words, away=True, suspect=self.lost)
             if waited + wait_s > WAIT_IN_CALL_S or time.monotonic() + wait_s >= self._deadline:
                 raise self._failure(
-                    f"{self._url}: {self._words}",
+                    self._words,
                     retry_after_s=wait_s,
                     away=True,
                     suspect=self._suspect(answer),
@@ -161,8 +161,9 @@ class _Call:
     def _judge(self, answer: _Answer, wait_s: float, *, last: bool) -> float:
         """How long to wait for the next try. Raises DeciderFailure where there is none."""
         error = error_of(answer.body)
-        words = f"{self._url} answered {answer.status}{f': {error.words}' if error.words else ''}"
-        self._words = words.removeprefix(f"{self._url} ")
+        words = self._words = (
+            f"the server answered {answer.status}{f': {error.words}' if error.words else ''}"
+        )
         raw = answer.body.decode("utf-8", "replace")
         if error.out_of_money:
             words = f"{words}; the quota or the spend limit is used up, which only a person can change"
@@ -211,15 +212,15 @@ class _Call:
         self._transport.forget()
         if isinstance(found, _TooMuch):
             raise self._failure(
-                f"{self._url} sent more than {self._limits.max_bytes} bytes", raw=_text(found.start)
+                f"the server sent more than {self._limits.max_bytes} bytes", raw=_text(found.start)
             )
         if isinstance(found, (httpx.ReadTimeout, httpx.WriteTimeout)):
             raise self._too_slow()
         if not isinstance(found, (httpx.TransportError, OSError)):
-            raise self._failure(f"{self._url}: {found!r}")
+            raise self._failure(f"the call went wrong: {found!r}")
         if not isinstance(found, (httpx.ConnectError, httpx.ConnectTimeout, OSError)):
             self.lost = True  # it may have been read, and answered into nothing
-        self._words = f"no connection, or it was lost ({str(found) or type(found).__name__})"
+        self._words = f"no connection to the server, or it was lost: {str(found) or type(found).__name__}"
         self.wire.append(Wire("error", self._hide(self._words)))
         return None
 
@@ -249,7 +250,7 @@ class _Call:
 
     def _too_slow(self) -> DeciderFailure:
         waited = f"{round(self._limits.deadline_s, 1):g} s"
-        words = f"{self._url} did not answer within {waited}; what the call cost is not known"
+        words = f"the server did not answer within {waited}; what the call cost is not known"
         self.wire.append(Wire("error", self._hide(words)))
         return self._failure(words)
 
@@ -264,7 +265,7 @@ class _Call:
         suspect: bool = False,
     ) -> DeciderFailure:
         return DeciderFailure(
-            self._hide(words),
+            self._hide(f"{words} ({self._url})"),
             raw=self._hide(raw),
             retry_after_s=retry_after_s,
             permanent=permanent,

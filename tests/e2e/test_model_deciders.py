@@ -112,6 +112,8 @@ def test_while_the_server_is_away_its_queue_waits_and_the_others_go_on(tmp_path)
             key, detail = world.rows("SELECT key, detail FROM problems")[0]
             assert key == "decider:model"
             assert "answered 503" in detail
+            waits = [world.command("why", one).stdout for one in items]
+            assert all("its decider cannot be asked" in words for words in waits)
             assert world.value("SELECT count(*) FROM flags") == 0
             assert world.value("SELECT max(failures) FROM nodes") == 0
             server.script = [call("openai")]
