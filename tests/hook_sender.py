@@ -105,9 +105,12 @@ def told(sock: socket.socket) -> Told:
 class Flood:
     """Many connections that send as fast as they are answered, each over a kept connection, until told to stop."""
 
-    def __init__(self, hook: Hook, connections: int, *, fresh: int) -> None:
-        """``fresh``: how many deliveries are new; after those, the same ones are sent again and again."""
-        self.hook, self.fresh = hook, fresh
+    def __init__(self, hook: Hook, connections: int, *, fresh: int, padding: int = 0) -> None:
+        """``fresh``: how many deliveries are new; after those, the same ones are sent again and again.
+
+        ``padding``: so many characters more in each body.
+        """
+        self.hook, self.fresh, self._more = hook, fresh, " x" * (padding // 2)
         self.sent: dict[str, str] = {}  # delivery → body
         self.told: list[tuple[str, Told]] = []
         self.stopped = threading.Event()
@@ -128,7 +131,7 @@ class Flood:
     def _next(self) -> tuple[str, str]:
         with self._lock:
             number = len(self.sent) if len(self.sent) < self.fresh else len(self.told) % self.fresh
-            delivery, body = f"http-{number}", f"answer over http {number}"
+            delivery, body = f"http-{number}", f"answer over http {number}{self._more}"
             self.sent[delivery] = body
             return delivery, body
 
