@@ -107,10 +107,15 @@ class Intake:
     def _one(
         self, conn: sqlite3.Connection, handed: Handed, room: _Room, *, now: float, force: bool
     ) -> Taken:
-        known = _delivered(conn, handed)
-        if known is not None:
-            return known
-        taken = self._take(conn, handed, room, now=now, force=force)
+        key = handed.key or key_of(handed)
+        if _is_unheard_of(conn, handed, key):
+            room.take(handed.queue)
+            taken = self._new(conn, handed, key, content_digest(handed), seq=room.next_seq(), now=now)
+        else:
+            known = _delivered(conn, handed)
+            if known is not None:
+                return known
+            taken = self._take(conn, handed, key, room, now=now, force=force)
         if handed.delivery:
             conn.execute(
                 "INSERT INTO deliveries (source, delivery_id, item_id, at) VALUES (?, ?, ?, ?)",
@@ -119,14 +124,13 @@ class Intake:
         return taken
 
     def _take(
-        self, conn: sqlite3.Connection, handed: Handed, room: _Room, *, now: float, force: bool
+        self, conn: sqlite3.Connection, handed: Handed, key: str, room: _Room, *, now: float, force: bool
     ) -> Taken:
         content = content_digest(handed)
-        key = handed.key or key_of(handed)
         row, key = _current(conn, handed.queue, key, force=force)
         if row is None:
             room.take(handed.queue)
-            return self._new(conn, handed, key, content, now)
+            return self._new(conn, handed, key, content, seq=room.next_seq(), now=now)
         if row["digest"] == content:
             self._events.add(
                 conn, now=now, kind="duplicate", queue=handed.queue, item_id=row["id"],
@@ -135,8 +139,9 @@ class Intake:
             return Taken(row["id"], "duplicate", row["state"], key)
         return self._revise(conn, row, handed, content, now)
 
-    def _new(self, conn: sqlite3.Connection, handed: Handed, key: str, content: str, now: float) -> Taken:
-        seq = conn.execute("SELECT ifnull(max(seq), 0) + 1 FROM items").fetchone()[0]
+    def _new(
+        self, conn: sqlite3.Connection, handed: Handed, key: str, content: str, *, seq: int, now: float
+    ) -> Taken:
         new = item_id(seq)
         constraints = _as_json(handed.constraints)
         conn.execute(
@@ -178,12 +183,22 @@ class Intake:
 
 
 class _Room:
-    """How many open items each queue may still take, counted once per batch."""
+    """What is known of the store for the length of one batch: how many open items each queue may still take, and the
+    number of the next item. Each is asked for once.
+    """
 
     def __init__(self, conn: sqlite3.Connection, caps: Mapping[str, int]) -> None:
         self._conn = conn
         self._caps = caps
         self._left: dict[str, int] = {}
+        self._seq: int | None = None
+
+    def next_seq(self) -> int:
+        """The number of a new item."""
+        if self._seq is None:
+            self._seq = self._conn.execute("SELECT ifnull(max(seq), 0) FROM items").fetchone()[0]
+        self._seq += 1
+        return self._seq
 
     def left(self, queue: str) -> int:
         if queue not in self._left:
@@ -256,6 +271,17 @@ def interrupt_running(conn: sqlite3.Connection, item: str, *, why: str, now: flo
 
 def _source(handed: Handed) -> str:
     return handed.source or f"{handed.door}:{handed.queue}"
+
+
+def _is_unheard_of(conn: sqlite3.Connection, handed: Handed, key: str) -> bool:
+    """The common case, in one question: neither this delivery nor this key was ever here."""
+    row = conn.execute(
+        "SELECT EXISTS (SELECT 1 FROM items WHERE queue = ?1 AND key = ?2) "
+        "OR EXISTS (SELECT 1 FROM tombstones WHERE queue = ?1 AND key = ?2) "
+        "OR (?4 <> '' AND EXISTS (SELECT 1 FROM deliveries WHERE source = ?3 AND delivery_id = ?4))",
+        (handed.queue, key, _source(handed), handed.delivery),
+    ).fetchone()
+    return not row[0]
 
 
 def _delivered(conn: sqlite3.Connection, handed: Handed) -> Taken | None:

@@ -64,6 +64,45 @@ class StoreConformance:
 
     # handing in
 
+    def test_what_waits_is_asked_for_once_the_store_may_be_written_and_each_has_its_own_outcome(self, store):
+        def waiting():
+            return [
+                Handed("q", "one", "webhook", key="k1", delivery="d1", source="webhook:shop"),
+                Handed("r", "two", "webhook", key="k2", delivery="d2", source="webhook:shop"),
+                Handed("q", "one", "webhook", key="k1", delivery="d3", source="webhook:shop"),
+                Handed("q", "more", "webhook", key="k3", delivery="d4", source="webhook:shop"),
+            ]
+
+        caps = {"q": 1, "r": 5}
+        new, other, same, full = store.intake.hand_in_waiting(waiting, now=NOW, caps=caps, wait_s=5)
+        assert (new.outcome, other.outcome, same.outcome) == ("new", "new", "duplicate")
+        assert same.id == new.id != other.id
+        assert isinstance(full, CapReached)
+        again = store.intake.hand_in_waiting(waiting, now=NOW, caps=caps, wait_s=5)
+        assert [one.outcome for one in again[:3]] == ["duplicate"] * 3
+        assert isinstance(again[3], CapReached)
+
+    def test_a_delivery_whose_item_is_gone_is_still_that_item(self, store):
+        """FIELD 14: ids outlive pruning."""
+        handed = Handed("q", "one", "webhook", key="k1", delivery="d1", source="webhook:shop")
+        first = store.intake.hand_in([handed], now=NOW, caps=CAPS)[0]
+        with store.db.write(point="events.note") as conn:
+            conn.execute("DELETE FROM nodes WHERE item_id = ?", (first.id,))
+            conn.execute("DELETE FROM items WHERE id = ?", (first.id,))
+            conn.execute(
+                "INSERT INTO tombstones (queue, key, digest, item_id, outcome, at) "
+                "VALUES ('q', 'k1', 'x', ?, 'done', 1)",
+                (first.id,),
+            )
+        again = store.intake.hand_in([handed], now=NOW + 80 * 3600, caps=CAPS)[0]
+        assert (again.id, again.outcome, again.state) == (first.id, "duplicate", "pruned")
+
+    def test_a_delivery_id_is_unique_among_those_of_its_source_whichever_queue_it_goes_to(self, store):
+        one = hand(store, "one", delivery="d", source="webhook:shop")
+        assert hand(store, "two", queue="r", delivery="d", source="webhook:shop").id == one.id
+        assert hand(store, "three", delivery="d", source="webhook:code").id != one.id
+        assert hand(store, "four", delivery="d").outcome == "new"
+
     def test_the_same_content_again_is_the_same_item(self, store):
         first, again = hand(store), hand(store)
         assert (first.outcome, again.outcome, again.id) == ("new", "duplicate", first.id)

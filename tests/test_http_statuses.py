@@ -96,7 +96,7 @@ def cases() -> list[tuple]:
         ("no type", request(headers={"Content-Type": None}), 415, "not-json", ""),
         ("JSON of another charset", request(headers={"Content-Type": "application/json; charset=latin-1"}),
          415, "not-json", ""),
-        ("JSON of a kind", request(headers={"Content-Type": "application/cloudevents+json; charset=utf-8"}, delivery="c"),
+        ("JSON of a kind", request(headers={"Content-Type": "application/ld+json; charset=utf-8"}, delivery="c"),
          202, "accepted", ""),
         ("compressed", request(headers={"Content-Encoding": "gzip"}), 415, "compressed", "uncompressed"),
         ("an unknown transfer coding",

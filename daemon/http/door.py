@@ -6,6 +6,7 @@ libraries behind it cost 9 MB, and are imported only when it is there.
 
 from __future__ import annotations
 
+import secrets
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -117,13 +118,22 @@ class Door:
 
         if self._surface is None or self._accepting is None:
             return
-        token = config.http.token_file
         hosts = frozenset(map(host_of, config.http.allowed_hosts))
-        self._surface.rules = Rules(hosts, token.read_bytes().strip() if token is not None else b"")
+        self._surface.rules = Rules(hosts, self._token(config))
         self._surface.hooks = hooks(config.webhooks)
         self._accepting.caps = config.caps()
         for name in config.webhooks.keys() - self._surface.hooks.keys():
             self._said(f"webhook {name} is off: its secret cannot be read")
+
+    def _token(self, config: Config) -> bytes:
+        """Empty where none is asked for. One that cannot be read (any more) is a token that nobody knows."""
+        if config.http.token_file is None:
+            return b""
+        try:
+            return config.http.token_file.read_bytes().strip()
+        except OSError as error:
+            self._said(f"[http] token_file: {error.strerror}; what it guards is closed")
+            return secrets.token_bytes(32)
 
     def _refused(self, hook: Hook, answer: Answer) -> None:
         now = time.monotonic()
