@@ -601,6 +601,7 @@ def test_a_full_disk_that_only_an_inbox_runs_into_is_paged_too_and_commands_say_
 
         async def story(running, said):
             await comes(lambda: any("Drop a file" in line for line in said))
+            await comes(lambda: list(world.state.glob("inboxes/*")))  # the first scan needs room for its note
             await asyncio.sleep(0.3)
             filler = fill(small_disk)
             add = partial(world.command, "add", "-", input="much " * 4000, check=75)
