@@ -233,6 +233,23 @@ def test_what_may_have_broken_the_server_counts_and_a_server_that_is_away_does_n
     assert waits[0] >= 10
 
 
+@pytest.mark.parametrize("slashes", [False, True])
+def test_a_key_that_comes_back_escaped_is_masked_too(fresh, slashes):
+    key = 'sk/live/9f"8e\\7d6c5b4a'
+    said = json.dumps({"error": {"message": f"{key} is unknown", "code": "invalid_api_key"}})
+    said = said.replace("/", "\\/") if slashes else said
+    with ModelServer(Act(401, said.encode(), ())) as server:
+        fresh.use(server, "openai")
+        (fresh.folder / "api.key").write_text(key)
+        item = fresh.hand()
+        ended = fresh.session()
+    assert server.asked[0].headers["authorization"] == f"Bearer {key}"
+    kept = json.dumps([fresh.raws(ended), fresh.item(item), fresh.flags(), ended.why])
+    assert "7d6c5b4a" not in kept
+    for file in fresh.state.rglob("*"):
+        assert not file.is_file() or b"7d6c5b4a" not in file.read_bytes(), file.name
+
+
 def test_both_calls_of_a_repair_are_in_the_bill(fresh):
     payload = payload_of("anthropic_two_uses")
     ended, _ = run(fresh, payload, step_of(payload_of("anthropic_one_use"), fresh.server))

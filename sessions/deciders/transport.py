@@ -127,7 +127,7 @@ class _Call:
             **headers,
         }
         keys = [value.removeprefix("Bearer ") for value in hidden]
-        self._hidden = [key for key in keys if len(key) >= SECRET_FROM_CHARS]
+        self._hidden = [form for key in keys if len(key) >= SECRET_FROM_CHARS for form in _forms(key)]
         self._deadline = time.monotonic() + limits.deadline_s
         self.wire: list[Wire] = []
         self.lost = False
@@ -278,6 +278,12 @@ class _Call:
         for word in self._hidden:
             text = text.replace(word, MASK)
         return text
+
+
+def _forms(key: str) -> list[str]:
+    """A key as it is, and as JSON writes it: quotes and backslashes escaped, by some writers slashes too."""
+    escaped = json.dumps(key)[1:-1]
+    return sorted({key, escaped, escaped.replace("/", "\\/")}, key=len, reverse=True)
 
 
 class _TooMuch(Exception):
