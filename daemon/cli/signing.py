@@ -16,6 +16,7 @@ from datetime import datetime
 from typing import Any
 
 from daemon.cli import light, screen
+from store import credentials
 from store.errors import ConfigProblem, NotFound, UsageProblem
 from store.text import shown
 from triggers.webhooks import signatures
@@ -82,8 +83,10 @@ def _table(places: light.Places, name: str) -> Mapping[str, Any]:
 
 def _secret(places: light.Places, table: Mapping[str, Any]) -> bytes:
     """The first secret, which is the one that senders are given."""
-    file = os.path.join(os.path.dirname(os.path.abspath(places.file)), table["secret_file"])
+    folder, name = os.path.dirname(os.path.abspath(places.file)), table["secret_file"]
+    file = name
     try:
+        file = credentials.place(name, folder) or os.path.join(folder, name)
         with open(file, "rb") as stream:
             return signatures.secret_of(stream.read(signatures.MAX_SECRET_BYTES + 1), table["scheme"])
     except OSError as error:

@@ -102,6 +102,12 @@ def test_sign_needs_the_secret_and_loads_nothing_heavy(world):
         capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
     assert done.stdout.splitlines()[-1] == "0 []"
+    folder = world.folder / "credentials"
+    folder.mkdir(mode=0o700)
+    write_secret(folder / "shop")
+    world.write_config(extra=TABLES.replace('"shop.secret"', '"credential:shop"'))
+    assert "webhook-signature" in world.command("sign", "decider.py", "--webhook", "shop").stdout
+    world.write_config(extra=TABLES)
     (world.folder / "shop.secret").unlink()
     assert (
         "shop.secret: cannot be read"
