@@ -26,7 +26,7 @@ from memory.sources import SourceWatch
 from sessions import apply as edits
 from sessions import asking
 from sessions.config import DaemonLimits, QueuePolicy
-from sessions.decider import Decider, DeciderFailure, Fault, Reply
+from sessions.decider import Decider, DeciderFailure, Fault, Reply, Wire
 from sessions.ladder import Checked, climb
 from sessions.link import Link
 from store.checkpoints import Committed, Outcome, Step
@@ -284,7 +284,6 @@ def _ask(sitting: Sitting, context: contexts.Context, decider: Decider) -> Asked
             fault = verdict
             request = {**request, "repair": {"fault": fault.words, "reply": text[:4000]}}
     except DeciderFailure as failure:
-        raws += [Raw(claim.session_id, claim.item_id, one.kind, one.text, clock()) for one in failure.wire]
         raws.append(Raw(claim.session_id, claim.item_id, "error", str(failure), clock()))
         unknown = dict.fromkeys(asking.USAGE)
         failing = edits.Failing(
@@ -309,22 +308,24 @@ def _call(sitting: Sitting, decider: Decider, request: Mapping[str, Any], raws: 
     timeout_s = max(claim.deadline_at - now - CALL_MARGIN_S, 0.1)
     room.store.claims.extend(claim, now=now, until_at=now + timeout_s + room.limits.lease)
 
-    def keep(kind: str, text: str) -> None:
-        raws.append(Raw(claim.session_id, claim.item_id, kind, text, room.clock()))
+    def keep(wire: Sequence[Wire]) -> None:
+        if not wire and decider.kind != "extractive":  # code of our own is no call to the outside
+            wire = [Wire("request", json.dumps(request, ensure_ascii=False))]
+        raws.extend(Raw(claim.session_id, claim.item_id, one.kind, one.text, room.clock()) for one in wire)
 
-    wired = getattr(
-        decider, "wants_text", False
-    )  # a model's server gets another request, which it tells of itself
-    if decider.kind != "extractive" and not wired:  # code of our own is no call to the outside
-        keep("request", json.dumps(request, ensure_ascii=False))
-    with outside("decider.call"):
-        reply = decider.decide(request, timeout_s=timeout_s)
-    for one in reply.wire:
-        keep(one.kind, one.text)
-    if not reply.wire:
-        keep("reply", reply.text)
-    if reply.stderr:
-        keep("stderr", reply.stderr)
+    wire: Sequence[Wire] = ()
+    try:
+        with outside("decider.call"):
+            reply = decider.decide(request, timeout_s=timeout_s)
+        wire = reply.wire
+    except DeciderFailure as failure:
+        wire = failure.wire
+        raise
+    finally:
+        keep(wire)
+    said = [] if reply.wire else [Wire("reply", reply.text)]
+    said += [Wire("stderr", reply.stderr)] if reply.stderr else []
+    raws.extend(Raw(claim.session_id, claim.item_id, one.kind, one.text, room.clock()) for one in said)
     return reply
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from session_world import NOW, QUESTION, World, answer, failure, flag, park
 
@@ -265,6 +267,22 @@ def test_raw_requests_and_replies_are_in_the_history_and_recovery_never_reads_it
     again = w.hand("another")
     w.drain()
     assert w.state_of(again) == "done"
+
+
+def test_a_decider_that_wants_the_context_as_text_gets_it_and_what_it_got_is_kept(world):
+    w = world(failure("nobody there", away=True), answer())
+    w.decider.wants_text = True
+    w.hand("what is it?")
+    for _ in range(2):
+        w.session()
+        w.now += 100
+    kinds = [[raw.kind for raw in w.store.history.of_session(number)] for number in (1, 2)]
+    assert kinds == [["request", "error"], ["request", "reply"]]
+    asked = json.loads(w.store.history.of_session(2)[0].text)
+    assert asked == w.decider.requests[1]
+    assert [block["name"] for block in asked["blocks"]] == ["rules", "item", "budget"]
+    assert [block["stable"] for block in asked["blocks"]] == [True, False, False]
+    assert (asked["must_cite"], asked["decisions"]) == (False, ["answer", "flag", "park"])
 
 
 def test_a_question_for_people_keeps_its_options_as_given(world):
