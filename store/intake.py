@@ -20,6 +20,8 @@ from store.events import Events
 from store.keys import digest, item_id, node_id
 
 ROOT_PATH = "root"
+FAR_FROM_CAP = 1000
+COUNT_AGAIN_COMMITS = 64
 
 
 class Constraint(NamedTuple):
@@ -66,6 +68,7 @@ class Intake:
     def __init__(self, db: Database, events: Events) -> None:
         self._db = db
         self._events = events
+        self._counted: dict[str, _Counted] = {}
 
     def hand_in(
         self, batch: Sequence[Handed], *, now: float, caps: Mapping[str, int], force: bool = False
@@ -78,7 +81,7 @@ class Intake:
         if not batch:
             return []
         with self._db.write(point="intake") as conn:
-            room = _Room(conn, caps)
+            room = _Room(conn, caps, self._counted)
             return [self._one(conn, handed, room, now=now, force=force) for handed in batch]
 
     def hand_in_waiting(
@@ -91,7 +94,7 @@ class Intake:
         """
         outcomes: list[Taken | CapReached] = []
         with self._db.write(point="webhook.commit", wait_s=wait_s) as conn:
-            room = _Room(conn, caps)
+            room = _Room(conn, caps, self._counted)
             for handed in waiting():
                 try:
                     outcomes.append(self._one(conn, handed, room, now=now, force=False))
@@ -102,7 +105,7 @@ class Intake:
     def room(self, queue: str, cap: int) -> int:
         """How many more open items the queue may take now."""
         with self._db.read() as conn:
-            return _Room(conn, {queue: cap}).left(queue)
+            return cap - _count_open(conn, queue)
 
     def _one(
         self, conn: sqlite3.Connection, handed: Handed, room: _Room, *, now: float, force: bool
@@ -182,14 +185,27 @@ class Intake:
         return Taken(row["id"], "revision", row["state"], row["key"])
 
 
+class _Counted(NamedTuple):
+    """How many items of a queue were open at most, as of which commit."""
+
+    open: int
+    commit: int
+
+
 class _Room:
     """What is known of the store for the length of one batch: how many open items each queue may still take, and the
     number of the next item. Each is asked for once.
+
+    Counting costs more the more is open, so far from its cap a queue is counted once in a while; ``counted`` is what
+    this process remembers from batch to batch. What it hands in itself is added, what others do meanwhile is little.
     """
 
-    def __init__(self, conn: sqlite3.Connection, caps: Mapping[str, int]) -> None:
+    def __init__(
+        self, conn: sqlite3.Connection, caps: Mapping[str, int], counted: dict[str, _Counted]
+    ) -> None:
         self._conn = conn
         self._caps = caps
+        self._counted = counted
         self._left: dict[str, int] = {}
         self._seq: int | None = None
 
@@ -201,14 +217,13 @@ class _Room:
         return self._seq
 
     def left(self, queue: str) -> int:
+        """How many new items there is room for."""
         if queue not in self._left:
-            count = self._conn.execute(
-                "SELECT count(*) FROM items WHERE queue = ? AND state = 'open'", (queue,)
-            ).fetchone()[0]
-            self._left[queue] = self._caps[queue] - count
+            self._left[queue] = self._caps[queue] - self._open(queue)
         return self._left[queue]
 
     def take(self, queue: str) -> None:
+        """One more; raises CapReached when there is no room."""
         if self.left(queue) <= 0:
             raise CapReached(
                 f'queue "{queue}" holds {self._caps[queue]} open items, as many as max_waiting lets it; '
@@ -216,6 +231,24 @@ class _Room:
                 queue=queue,
             )
         self._left[queue] -= 1
+        known = self._counted[queue]
+        self._counted[queue] = known._replace(open=known.open + 1)
+
+    def _open(self, queue: str) -> int:
+        commit = self._conn.execute("SELECT seq FROM commits").fetchone()[0]
+        known = self._counted.get(queue)
+        if known is None or not (
+            0 <= commit - known.commit < COUNT_AGAIN_COMMITS and known.open + FAR_FROM_CAP < self._caps[queue]
+        ):
+            known = self._counted[queue] = _Counted(_count_open(self._conn, queue), commit)
+        return known.open
+
+
+def _count_open(conn: sqlite3.Connection, queue: str) -> int:
+    count: int = conn.execute(
+        "SELECT count(*) FROM items WHERE queue = ? AND state = 'open'", (queue,)
+    ).fetchone()[0]
+    return count
 
 
 def content_digest(handed: Handed) -> str:

@@ -9,6 +9,7 @@ import pytest
 from store_conformance import CAPS, NOW, StoreConformance, answered, claim, hand
 from stores import new_state
 
+from store.errors import CapReached
 from store.sqlite import open_store
 from store.states import FLAG_STATES, ITEM_STATES, NODE_MOVES, NODE_STATES
 
@@ -149,3 +150,36 @@ def test_a_row_that_is_not_utf8_hides_nothing_else(store):
 def commits(store):
     with store.db.read() as conn:
         return conn.execute("SELECT seq FROM commits").fetchone()[0]
+
+
+def counts(store, batches, *, caps):
+    """How often the open items were counted while so many batches of one were handed in."""
+    said = []
+    store.db.connection().set_trace_callback(said.append)
+    for number in batches:
+        hand(store, f"one more {number}", caps=caps)
+    store.db.connection().set_trace_callback(None)
+    return sum("count(*) FROM items" in sql for sql in said)
+
+
+def test_far_from_its_cap_a_queue_is_counted_once_in_a_while(store):
+    """So that a batch costs the same whatever waits already."""
+    assert counts(store, range(40), caps={"q": 2000}) == 1
+    assert 1 <= counts(store, range(40, 120), caps={"q": 2000}) <= 2
+
+
+def test_near_its_cap_a_queue_is_counted_each_time_so_that_others_count_too(store, other):
+    assert counts(store, range(5), caps={"q": 1002}) == 4, "the first, and from a thousand below the cap on"
+    for number in range(5):
+        hand(other, f"by another process {number}", caps={"q": 1002})
+    with pytest.raises(CapReached):
+        hand(store, "too many", caps={"q": 10})
+    claimed = claim(store)
+    store.checkpoints.commit(claimed, answered(), now=NOW)
+    assert hand(store, "there is room again", caps={"q": 10}).outcome == "new"
+
+
+def test_what_was_rolled_back_is_room_again_at_the_next_count(store):
+    with pytest.raises(ZeroDivisionError):
+        store.intake.hand_in_waiting(lambda: 1 // 0, now=NOW, caps={"q": 1}, wait_s=5)
+    assert hand(store, "fits", caps={"q": 1}).outcome == "new"
