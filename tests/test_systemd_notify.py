@@ -8,11 +8,12 @@ import os
 import signal
 import socket
 import time
+from contextlib import suppress
 
 import pytest
-from daemon_world import World
+from daemon_world import ROOT, World
 
-from daemon import journal, sdnotify
+from daemon import journal, sdnotify, service, starting
 from daemon.supervision import Supervision, status_words
 from daemon.terminal import Terminal
 from daemon.workers import Pool, Worker
@@ -147,6 +148,51 @@ def test_pings_stop_while_something_is_stuck_and_go_on_when_it_is_over(ear):
         await asyncio.sleep(1.0)
         assert ear.socket.recv(100) == b"WATCHDOG=1"
         one.close()
+
+    asyncio.run(story())
+
+
+def test_a_turn_of_the_loop_that_hangs_is_not_vouched_for(ear, world, monkeypatch):
+    """FIELD 52: the event loop turns on, and what it should do does not: here a reload that can read no file."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.chdir(world.folder)
+    monkeypatch.setattr(service, "STUCK_S", 1.0)
+    good = world.config.read_bytes()
+
+    async def quiet(seconds: float) -> bool:
+        """Whether nothing is heard for so long."""
+        ear.socket.setblocking(False)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            await asyncio.sleep(0.05)
+            with suppress(BlockingIOError):
+                ear.socket.recv(65536)
+                return False
+        return True
+
+    async def until(what, seconds: float = 30.0) -> None:
+        end = time.monotonic() + seconds
+        while not await what():
+            assert time.monotonic() < end
+
+    async def not_quiet() -> bool:
+        return not await quiet(3.0)
+
+    async def story() -> None:
+        line = sdnotify.Line(ear.address, 1.0)
+        running = service.Service(starting.open_up(world.config, warn=print), Terminal(), manager=line)
+        task = asyncio.create_task(running.run())
+        await until(not_quiet)
+        world.config.unlink()
+        os.mkfifo(world.config)
+        try:
+            running._asked_to_reload()
+            await until(lambda: quiet(3.0))
+        finally:
+            await asyncio.to_thread(world.config.write_bytes, good)
+        await until(not_quiet)
+        running._asked_to_stop()
+        await asyncio.wait_for(task, 30)
 
     asyncio.run(story())
 
