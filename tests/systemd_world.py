@@ -140,7 +140,9 @@ def directives(text: str) -> list[tuple[str, str, str]]:
 class Service:
     """One shipped unit under a manager, on a ``World`` of its own."""
 
-    def __init__(self, manager: Manager, world: World, name: str, **settings: str) -> None:
+    def __init__(
+        self, manager: Manager, world: World, name: str, shipped: Path = SHIPPED, **settings: str
+    ) -> None:
         self.manager, self.world, self.name = manager, world, f"{name}.service"
         folder = manager.units
         self.credentials = world.folder / "credentials"
@@ -148,16 +150,16 @@ class Service:
         program = world.folder / "shiftwork"
         program.write_text(f'#!/bin/sh\nexec {sys.executable} -P -m daemon "$@"\n')
         program.chmod(0o755)
-        lines = SHIPPED.read_text().splitlines()
+        lines = shipped.read_text().splitlines()
         kept = [line for line in lines if line.partition("=")[0] not in NOT_FOR_USERS]
         text = "\n".join(kept)
-        for shipped, ours in (
+        for place, ours in (
             (PROGRAM, str(program)),
             (CONFIG, str(world.config)),
             (CREDENTIALS, str(self.credentials)),
         ):
-            assert shipped in text
-            text = text.replace(shipped, ours)
+            assert place in text
+            text = text.replace(place, ours)
         (folder / self.name).write_text(text + "\n")
         drop_in = folder / f"{self.name}.d"
         drop_in.mkdir(exist_ok=True)

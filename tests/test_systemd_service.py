@@ -284,6 +284,18 @@ def test_a_credential_is_handed_over_and_children_hear_nothing_of_the_manager(se
     one.until(lambda: one.show("StatusText") == "nothing to do")
 
 
+@needs_manager
+def test_a_round_on_a_timer_does_what_is_ready_and_keeps_away_from_a_daemon(manager, world):
+    one = Service(manager, world, "drain", shipped=UNITS / "shiftwork-drain.service")
+    world.add("answer")
+    one.ctl("start")  # returns when the round is over, and fails when that failed
+    assert world.states() == {"answer": "done"}
+    world.start()
+    one.ctl("start")
+    assert "is already running on" in one.said()
+    assert world.process.poll() is None
+
+
 def test_the_unit_that_is_tested_differs_from_the_shipped_one_in_places_alone():
     """What the tests above rest on, as it stands in the file."""
     shipped = directives(SHIPPED.read_text())
