@@ -30,7 +30,7 @@ from sessions.decider import Decider, DeciderFailure, Fault, Reply, Wire
 from sessions.ladder import Checked, climb
 from sessions.link import Link
 from store.checkpoints import Committed, Outcome, Step
-from store.claims import Claim
+from store.claims import Claim, Order
 from store.contract import Store
 from store.errors import CheckpointConflict
 from store.history import Raw
@@ -39,6 +39,10 @@ from store.loading import Loaded, Unreadable
 from store.points import outside
 
 CALL_MARGIN_S = 1.0
+QUICK_S = 1.0
+"""A session that took less lets the next claim ride on its checkpoint; for a longer one a commit more is nothing, and
+what it wrote into the outbox is marked in the store at once.
+"""
 FAILURE_LIMIT = 5
 
 Clock = Callable[[], float]
@@ -68,6 +72,7 @@ class Ended(NamedTuple):
     seconds: float
     cited: int
     away: edits.Failing | None = None
+    following: Claim | None = None
 
 
 class Asked(NamedTuple):
@@ -105,8 +110,11 @@ class Sitting(NamedTuple):
     record: _Record
 
 
-def run_session(room: Room, claim: Claim) -> Ended:
-    """Everything after the claim. Raises nothing for a lost claim: its work is discarded and said so."""
+def run_session(room: Room, claim: Claim, *, following: Callable[[], Order | None] = lambda: None) -> Ended:
+    """Everything after the claim. Raises nothing for a lost claim: its work is discarded and said so.
+
+    ``following`` says what to claim together with a quick session's checkpoint.
+    """
     started = room.clock()
     sitting = Sitting(room, claim, room.policies[claim.queue], _Record(room.clock))
     sitting.record.add("claim", f"attempt {claim.attempt}")
@@ -115,7 +123,8 @@ def run_session(room: Room, claim: Claim) -> Ended:
         if outcome is None:
             room.store.claims.release(claim, now=room.clock(), why="stopped")
             return _ended(claim, "released", why="stopped", seconds=room.clock() - started)
-        committed = checkpoint(sitting, outcome)
+        quick = outcome.decision is not None and room.clock() - started < QUICK_S
+        committed = checkpoint(sitting, outcome, then=following() if quick else None)
     except CheckpointConflict as conflict:
         return _ended(claim, "conflict", why=str(conflict), seconds=room.clock() - started)
     cited = len((outcome.result or {}).get("citations", []))
@@ -126,7 +135,7 @@ def run_session(room: Room, claim: Claim) -> Ended:
         seconds=room.clock() - started,
         flag=committed.flag_id,
         cited=cited,
-    )._replace(away=sitting.record.away)
+    )._replace(away=sitting.record.away, following=committed.following)
 
 
 def _outcome(sitting: Sitting) -> Outcome | None:
@@ -192,7 +201,10 @@ def admit(sitting: Sitting, loaded: Loaded, context: contexts.Context) -> Outcom
 def decide(sitting: Sitting, loaded: Loaded, context: contexts.Context) -> Asked:
     """The stored decision for these inputs, or one decider call with at most one repair."""
     room, claim, policy = sitting.room, sitting.claim, sitting.policy
-    stored = room.store.checkpoints.stored_decision(claim.item_id, claim.node_id, reuse_key(loaded, context))
+    stored = None
+    if loaded.decisions:
+        key = reuse_key(loaded, context)
+        stored = room.store.checkpoints.stored_decision(claim.item_id, claim.node_id, key)
     if stored is not None:
         verdict = climb(
             json.dumps(stored["body"]),
@@ -234,15 +246,19 @@ def apply(sitting: Sitting, loaded: Loaded, context: contexts.Context, asked: As
     )
 
 
-def checkpoint(sitting: Sitting, outcome: Outcome) -> Committed:
-    """Commit 2. Raises CheckpointConflict, and then nothing of this session was written."""
+def checkpoint(sitting: Sitting, outcome: Outcome, *, then: Order | None = None) -> Committed:
+    """Commit 2. Raises CheckpointConflict, and then nothing of this session was written, nor of the next."""
     policy = sitting.policy
 
     def compact(notes: Sequence[Any]) -> Sequence[tuple[int, str | None]]:
         return compaction.compact(notes, notes_max=policy.notes_max, notes_chars=policy.notes_chars)
 
     return sitting.room.store.checkpoints.commit(
-        sitting.claim, outcome._replace(steps=sitting.record.steps), now=sitting.room.clock(), compact=compact
+        sitting.claim,
+        outcome._replace(steps=sitting.record.steps),
+        now=sitting.room.clock(),
+        compact=compact,
+        then=then,
     )
 
 

@@ -18,6 +18,7 @@ from sessions.link import Link
 from sessions.plan import Plan, plan_of
 from sessions.session import Ended, Room, run_session
 from store import owners
+from store.claims import Claim, Order
 from store.sqlite import SqliteStore, open_store
 
 SESSIONS_A_WORKER = 5000  # then a fresh process: whatever leaks, leaks little
@@ -41,24 +42,26 @@ def drain(
     outboxes = {name: policy.outbox for name, policy in plan.queues.items()}
     owner = owners.me()
     unmarked = papers.Unmarked(store)
+    most = plan.sessions_max or SESSIONS_A_WORKER
     done = 0
     turn = list(plan.queues)
-    while turn:
+    claim: Claim | None = None
+
+    def order() -> Order:
         queues = list(turn)
         turn.append(turn.pop(0))  # every queue first in its turn, so that a long one starves nobody
-        now = room.clock()
-        if done >= (plan.sessions_max or SESSIONS_A_WORKER) or link.stop_asked():
-            break
-        claim = store.claims.claim(
-            queues,
-            owner=owner,
-            daemon=plan.daemon,
-            trigger=plan.trigger,
-            now=now,
-            # as long as its one call may take, so that a session needs no commit just to hold on
-            lease_s=plan.limits.session_timeout + plan.limits.lease,
-            deadline_s=plan.limits.session_timeout,
-        )
+        # a lease as long as its one call may take, so that a session needs no commit just to hold on
+        lease_s = plan.limits.session_timeout + plan.limits.lease
+        return Order(queues, owner, plan.daemon, plan.trigger, lease_s, plan.limits.session_timeout)
+
+    def following() -> Order | None:
+        return None if done + 1 >= most or link.stop_asked() else order()
+
+    while turn:
+        if claim is None:
+            if done >= most or link.stop_asked():
+                break
+            claim = store.claims.claim(order(), now=room.clock())
         if claim is None:
             link.send({"type": "idle"})
             break
@@ -73,7 +76,8 @@ def drain(
                 "deadline_at": claim.deadline_at,
             }
         )
-        ended = run_session(room, claim)
+        ended = run_session(room, claim, following=following)
+        claim = ended.following
         done += 1
         if (
             ended.away is not None

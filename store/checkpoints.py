@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from store.asking import Ask, ask_person
-from store.claims import Claim, drop_lease, lost
+from store.claims import Claim, Order, drop_lease, lost, take
 from store.database import Database
 from store.events import Events
 from store.keys import digest
@@ -104,6 +104,7 @@ class Committed(NamedTuple):
     version: int
     item_state: str
     flag_id: str | None
+    following: Claim | None = None
 
 
 class Checkpoints:
@@ -121,10 +122,12 @@ class Checkpoints:
         *,
         now: float,
         compact: Callable[[Sequence[Any]], Sequence[tuple[int, str | None]]] | None = None,
+        then: Order | None = None,
     ) -> Committed:
         """Record the outcome once, or raise CheckpointConflict with nothing written.
 
-        ``compact`` is the pure rule that says which live notes leave when this node is finished.
+        ``compact`` is the pure rule that says which live notes leave when this node is finished. ``then`` claims the
+        next node in the same commit.
         """
         with self._db.write(point="checkpoint") as conn:
             if not drop_lease(conn, claim.node_id, claim.token):
@@ -157,7 +160,8 @@ class Checkpoints:
                 queue=claim.queue, item_id=claim.item_id, session_id=claim.session_id,
                 data={**_told(outcome.log), "outcome": outcome.kind, "flag": flag},
             )  # fmt: skip
-        return Committed(claim.item_id, version, state, flag)
+            following = take(conn, then, now=now) if then is not None else None
+        return Committed(claim.item_id, version, state, flag, following)
 
     def stored_decision(self, item_id: str, node_id: str, reuse_key: str) -> dict[str, Any] | None:
         """The decision already recorded for this node and these inputs: it is never asked again. Raises Unreadable."""

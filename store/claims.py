@@ -1,7 +1,8 @@
 """Claims and leases: who works on which node, and what happens when they no longer do.
 
     ready?   one read: is anything ready now, and when is the next thing due
-    claim    commit 1 of a session: node pending → running, attempt + 1, lease, session row
+    claim    commit 1 of a session: node pending → running, attempt + 1, lease, session row; after a quick session
+             it rides on that one's checkpoint
     extend   before each call: the lease must still be ours
     release  a graceful stop gives the node back and counts nothing
     reclaim  a repeated sweep: the lease expired, or its owner is provably dead on this machine
@@ -50,6 +51,17 @@ class Claim(NamedTuple):
     node_version: int
     plan_version: int
     deadline_at: float
+
+
+class Order(NamedTuple):
+    """What a worker asks for: who it is, the queues in their turn, seconds of the lease and until the deadline."""
+
+    queues: Sequence[str]
+    owner: str
+    daemon: str
+    trigger: str
+    lease_s: float
+    deadline_s: float
 
 
 class Lease(NamedTuple):
@@ -118,51 +130,13 @@ class Claims:
         due = [at for at in (due_at[0] if due_at else None, lease) if at is not None]
         return Ready(count + woken, min(due) if due else None)
 
-    def claim(
-        self,
-        queues: Sequence[str],
-        *,
-        owner: str,
-        daemon: str,
-        trigger: str,
-        now: float,
-        lease_s: float,
-        deadline_s: float,
-    ) -> Claim | None:
-        """Take the first ready node of the first of ``queues`` that has one; None when nothing is ready."""
+    def claim(self, order: Order, *, now: float) -> Claim | None:
+        """Take the first ready node of the first queue that has one; None when nothing is ready."""
         try:
             with self._db.write(point="claim") as conn:
-                row = _take_first(conn, queues, now)
-                started = conn.execute(
-                    "INSERT INTO sessions (item_id, node_id, queue, trigger, attempt, start_version, started_at) "
-                    "VALUES (?, ?, ?, ?, ?, ?, ?)",
-                    (
-                        row["item_id"],
-                        row["id"],
-                        row["queue"],
-                        trigger,
-                        row["attempt"],
-                        row["item_version"],
-                        now,
-                    ),
-                )
-                held = Claim(
-                    session_id=started.lastrowid or 0,
-                    item_id=row["item_id"],
-                    node_id=row["id"],
-                    queue=row["queue"],
-                    token=uuid.uuid4().hex,
-                    attempt=row["attempt"],
-                    node_version=row["version"],
-                    plan_version=row["plan_version"],
-                    deadline_at=now + deadline_s,
-                )
-                conn.execute(
-                    "INSERT INTO leases (node_id, item_id, session_id, token, owner, daemon, expires_at, heartbeat_at, "
-                    "deadline_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                    (held.node_id, held.item_id, held.session_id, held.token, owner, daemon, now + lease_s, now,
-                     held.deadline_at),
-                )  # fmt: skip
+                held = take(conn, order, now=now)
+                if held is None:
+                    raise _NothingReady
         except _NothingReady:
             return None
         return held
@@ -321,22 +295,49 @@ def _unpaused(conn: sqlite3.Connection, queues: Sequence[str]) -> list[str]:
     return [queue for queue in queues if queue not in paused]
 
 
-def _take_first(conn: sqlite3.Connection, queues: Sequence[str], now: float) -> sqlite3.Row:
-    """The node that is now running, with its item's versions. Raises _NothingReady."""
-    for queue in _unpaused(conn, queues):
-        _wake_due(conn, queue, now)
-        row: sqlite3.Row | None = conn.execute(
-            "UPDATE nodes SET state = 'running', version = version + 1, attempt = attempt + 1, parked = 0, "
-            f"changed_at = ? WHERE seq = (SELECT seq FROM nodes WHERE queue = ? AND {_READY} "
-            "ORDER BY priority DESC, seq LIMIT 1) AND state = 'pending' "
-            "RETURNING id, item_id, queue, attempt, version, "
-            "(SELECT version FROM items WHERE items.id = nodes.item_id) AS item_version, "
-            "(SELECT plan_version FROM items WHERE items.id = nodes.item_id) AS plan_version",
-            (now, queue),
-        ).fetchone()
-        if row is not None:
-            return row
-    raise _NothingReady
+def take(conn: sqlite3.Connection, order: Order, *, now: float) -> Claim | None:
+    """The claim itself, inside somebody's transaction; None when nothing is ready."""
+    row = next(filter(None, (_first(conn, queue, now) for queue in _unpaused(conn, order.queues))), None)
+    if row is None:
+        return None
+    started = conn.execute(
+        "INSERT INTO sessions (item_id, node_id, queue, trigger, attempt, start_version, started_at) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (row["item_id"], row["id"], row["queue"], order.trigger, row["attempt"], row["item_version"], now),
+    )
+    held = Claim(
+        session_id=started.lastrowid or 0,
+        item_id=row["item_id"],
+        node_id=row["id"],
+        queue=row["queue"],
+        token=uuid.uuid4().hex,
+        attempt=row["attempt"],
+        node_version=row["version"],
+        plan_version=row["plan_version"],
+        deadline_at=now + order.deadline_s,
+    )
+    conn.execute(
+        "INSERT INTO leases (node_id, item_id, session_id, token, owner, daemon, expires_at, heartbeat_at, "
+        "deadline_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (held.node_id, held.item_id, held.session_id, held.token, order.owner, order.daemon, now + order.lease_s, now,
+         held.deadline_at),
+    )  # fmt: skip
+    return held
+
+
+def _first(conn: sqlite3.Connection, queue: str, now: float) -> sqlite3.Row | None:
+    """The first ready node of a queue, which is now running, with its item's versions."""
+    _wake_due(conn, queue, now)
+    row: sqlite3.Row | None = conn.execute(
+        "UPDATE nodes SET state = 'running', version = version + 1, attempt = attempt + 1, parked = 0, "
+        f"changed_at = ? WHERE seq = (SELECT seq FROM nodes WHERE queue = ? AND {_READY} "
+        "ORDER BY priority DESC, seq LIMIT 1) AND state = 'pending' "
+        "RETURNING id, item_id, queue, attempt, version, "
+        "(SELECT version FROM items WHERE items.id = nodes.item_id) AS item_version, "
+        "(SELECT plan_version FROM items WHERE items.id = nodes.item_id) AS plan_version",
+        (now, queue),
+    ).fetchone()
+    return row
 
 
 def _wake_due(conn: sqlite3.Connection, queue: str, now: float) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # types alone: who names this file loads nothing for it
 
     from store.alert_rows import Alert, Change, Claimed, Facts, Live
     from store.checkpoints import Committed, Outcome
-    from store.claims import Claim, Lease, Ready, Reclaimed
+    from store.claims import Claim, Lease, Order, Ready, Reclaimed
     from store.counting import Glance
     from store.errors import CapReached
     from store.history import Raw
@@ -72,10 +72,7 @@ class ClaimsPart(Protocol):
     def ready(self, queues: Sequence[str], *, now: float, limit: int = 16) -> Ready:
         """Is there work, and when is the next thing due: one read."""
 
-    def claim(
-        self, queues: Sequence[str], *, owner: str, daemon: str, trigger: str, now: float, lease_s: float,
-        deadline_s: float,
-    ) -> Claim | None:  # fmt: skip
+    def claim(self, order: Order, *, now: float) -> Claim | None:
         """Commit 1 of a session."""
 
     def extend(self, claim: Claim, *, now: float, until_at: float) -> None:
@@ -111,8 +108,9 @@ class CheckpointsPart(Protocol):
         *,
         now: float,
         compact: Callable[[Sequence[NoteRow]], Sequence[tuple[int, str | None]]] | None = None,
+        then: Order | None = None,
     ) -> Committed:
-        """Commit 2 of a session, or CheckpointConflict and nothing written."""
+        """Commit 2 of a session and, with ``then``, commit 1 of the next; or CheckpointConflict and nothing written."""
 
     def stored_decision(self, item_id: str, node_id: str, reuse_key: str) -> dict[str, Any] | None:
         """A decision of the same inputs."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from memory import context, notes
 from memory.config import MemoryLimits
 from store.checkpoints import Outcome
+from store.claims import Order
 from store.intake import Handed
 from store.opening import prepare
 from store.sqlite import open_store
@@ -40,7 +41,7 @@ def hand(store, body="How do I resolve a flag?", *, queue="q", door="file", now=
 
 def claim(store, queue="q", now=NOW):
     return store.claims.claim(
-        [queue], owner=f"t:{os.getpid()}", daemon="", trigger="t", now=now, lease_s=60, deadline_s=600
+        Order([queue], owner=f"t:{os.getpid()}", daemon="", trigger="t", lease_s=60, deadline_s=600), now=now
     )
 
 

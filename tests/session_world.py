@@ -13,6 +13,7 @@ from sessions.config import DaemonLimits, QueuePolicy
 from sessions.decider import DeciderFailure, Reply
 from sessions.link import Link
 from sessions.session import Room, run_session
+from store.claims import Order
 from store.intake import Handed
 from store.sqlite import open_store
 
@@ -103,13 +104,15 @@ class World:
 
     def claim(self, *queues):
         return self.store.claims.claim(
-            list(queues) or ["q", "r"],
-            owner=f"test:{os.getpid()}",
-            daemon="d",
-            trigger="test",
+            Order(
+                list(queues) or ["q", "r"],
+                owner=f"test:{os.getpid()}",
+                daemon="d",
+                trigger="test",
+                lease_s=660,
+                deadline_s=600,
+            ),
             now=self.now,
-            lease_s=660,
-            deadline_s=600,
         )
 
     def session(self, *queues):

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from store.checkpoints import Note, Outcome
+from store.claims import Order
 from store.errors import AlreadyResolved, CapReached, CheckpointConflict, Conflict, NotFound
 from store.intake import Constraint, Handed
 from store.people import Answer
@@ -24,7 +25,7 @@ def hand(store, body="what is it?", *, queue="q", now=NOW, force=False, caps=CAP
 
 def claim(store, queues=("q",), *, now=NOW, owner="me"):
     return store.claims.claim(
-        list(queues), owner=owner, daemon="d", trigger="test", now=now, lease_s=60.0, deadline_s=600.0
+        Order(list(queues), owner=owner, daemon="d", trigger="test", lease_s=60.0, deadline_s=600.0), now=now
     )
 
 
@@ -247,6 +248,21 @@ class StoreConformance:
         shown = store.views.item(item.id, now=NOW)
         assert (done.item_state, shown["state"], shown["result"]["text"]) == ("done", "done", "42")
         assert shown["sessions"][0]["start_version"] < shown["sessions"][0]["end_version"] == shown["version"]
+
+    def test_a_checkpoint_claims_the_next_node_in_the_same_commit_or_neither_happens(self, store):
+        for name in ("one", "two"):
+            hand(store, name)
+        first = claim(store)
+        order = Order(["q"], owner="me", daemon="d", trigger="test", lease_s=60.0, deadline_s=600.0)
+        done = store.checkpoints.commit(first, answered(), now=NOW + 1, then=order)
+        second = done.following
+        assert (second.attempt, second.deadline_at) == (1, NOW + 601)
+        assert second.item_id != first.item_id
+        assert [lease.token for lease in store.claims.leases()] == [second.token]
+        with pytest.raises(CheckpointConflict):
+            store.checkpoints.commit(first, answered(), now=NOW + 2, then=order)
+        assert [lease.token for lease in store.claims.leases()] == [second.token]
+        assert store.checkpoints.commit(second, answered(), now=NOW + 3, then=order).following is None
 
     def test_of_two_sessions_on_one_checkpoint_the_loser_writes_nothing(self, store, other):
         item = hand(store)

@@ -12,6 +12,7 @@ from session_world import flag
 
 from daemon.cli import screen
 from sessions import papers
+from store.claims import Order
 
 
 @pytest.fixture
@@ -111,7 +112,7 @@ def test_status_never_says_that_a_session_runs_without_a_daemon(desk):
     world = desk.world()
     world.hand("one")
     world.store.claims.claim(
-        ["q"], owner="1-1", daemon="1-1", trigger="x", now=world.now, lease_s=60.0, deadline_s=60.0
+        Order(["q"], owner="1-1", daemon="1-1", trigger="x", lease_s=60.0, deadline_s=60.0), now=world.now
     )
     first = desk.lines("status")[0]
     assert "not running" in first

@@ -10,6 +10,7 @@ import pytest
 from daemon_world import World, alive
 from removal import remove
 
+from store.claims import Order
 from store.sqlite import open_store
 
 
@@ -41,7 +42,7 @@ def test_a_lease_whose_owner_cannot_be_seen_from_here_is_taken_back_when_it_ends
     elsewhere = f"{boot}:1:7:7:0123456789abcdef"  # another pid namespace
     now = os.stat(world.state / "shiftwork.db").st_mtime
     store.claims.claim(
-        ["work"], owner=elsewhere, daemon=elsewhere, trigger="t", now=now, lease_s=6.0, deadline_s=3.0
+        Order(["work"], owner=elsewhere, daemon=elsewhere, trigger="t", lease_s=6.0, deadline_s=3.0), now=now
     )
     store.close()
     world.start()

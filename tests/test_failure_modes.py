@@ -19,6 +19,7 @@ from session_world import World as SessionWorld
 from session_world import answer
 
 from sessions.session import run_session
+from store.claims import Order
 from store.errors import CheckpointConflict
 from store.intake import Handed
 from store.sqlite import open_store
@@ -322,7 +323,7 @@ def test_two_sessions_run_at_the_same_time(tmp_path):
     world.store.claims.reclaim([(world.store.claims.leases()[0], "worker")], now=world.now, crash_limit=9)
     other = open_store(world.state)
     second = other.claims.claim(
-        ["q"], owner="other", daemon="d", trigger="test", now=world.now, lease_s=60, deadline_s=60
+        Order(["q"], owner="other", daemon="d", trigger="test", lease_s=60, deadline_s=60), now=world.now
     )
     world.decider.script = [answer("of the second")]
     assert run_session(world.room._replace(store=other), second).outcome == "answered"

@@ -8,6 +8,7 @@ import pytest
 from session_world import NOW, QUESTION, World, answer, failure, flag, park
 
 from sessions.session import run_session
+from store.claims import Order
 from store.people import Answer
 
 
@@ -208,6 +209,29 @@ def test_a_session_whose_claim_was_taken_writes_nothing_and_says_so(world):
     before = w.commits()
     assert run_session(w.room, claim).outcome == "conflict"
     assert (w.commits(), w.item(item)["result"]) == (before, None)
+
+
+def test_the_next_claim_rides_on_the_checkpoint_of_a_quick_session_and_not_of_a_slow_one(world):
+    for seconds, rides in ((0.5, True), (2.0, False)):
+        w = world()
+        w.hand(f"one {seconds}")
+        w.hand(f"two {seconds}")
+        order = Order(["q"], owner="me", daemon="d", trigger="test", lease_s=60, deadline_s=60)
+        clock = iter([w.now, *[w.now + seconds] * 50])
+        claim = w.claim()
+        before = w.commits()
+        ended = run_session(w.room._replace(clock=lambda: next(clock)), claim, following=lambda: order)  # noqa: B023
+        assert (ended.outcome, ended.following is not None) == ("answered", rides)
+        assert w.commits() - before == 1
+
+
+def test_a_session_that_failed_claims_nothing_with_its_end(world):
+    w = world()
+    w.hand("one")
+    w.hand("two")
+    w.decider.script = [failure()]
+    order = Order(["q"], owner="me", daemon="d", trigger="test", lease_s=60, deadline_s=60)
+    assert run_session(w.room, w.claim(), following=lambda: order).following is None
 
 
 def test_a_stop_before_the_decision_gives_the_claim_back_uncounted(world):

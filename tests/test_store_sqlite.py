@@ -105,11 +105,11 @@ def test_two_processes_that_claim_at_once_never_hold_the_same_node(store, folder
     for number in range(60):
         hand(store, f"item {number}")
     script = (
-        "import sys; from pathlib import Path; from store.sqlite import open_store\n"
+        "import sys; from pathlib import Path; from store.claims import Order; from store.sqlite import open_store\n"
         "store = open_store(Path(sys.argv[1]))\n"
         "while True:\n"
-        "    got = store.claims.claim(['q'], owner=sys.argv[2], daemon='', trigger='', now=2e9, lease_s=60,\n"
-        "        deadline_s=60)\n"
+        "    got = store.claims.claim(Order(['q'], owner=sys.argv[2], daemon='', trigger='', lease_s=60,\n"
+        "        deadline_s=60), now=2e9)\n"
         "    if got is None: break\n"
         "    print(got.node_id)\n"
     )

@@ -488,10 +488,11 @@ DRIVER = """
 import sys, time
 from pathlib import Path
 from store import owners
+from store.claims import Order
 from store.sqlite import open_store
 store = open_store(Path(sys.argv[1]))
-claim = store.claims.claim(["alpha", "beta"], owner=owners.me(), daemon=sys.argv[2], trigger="test",
-                           now=time.time(), lease_s=60, deadline_s=600)
+order = Order(["alpha", "beta"], owner=owners.me(), daemon=sys.argv[2], trigger="test", lease_s=60, deadline_s=600)
+claim = store.claims.claim(order, now=time.time())
 store.claims.extend(claim, now=time.time(), until_at=time.time() + 600)
 """
 
