@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final, NamedTuple
 
 from memory.context import Context
@@ -26,6 +26,7 @@ from store.checkpoints import Lesson, Note
 from store.keys import digest
 from store.loading import Loaded
 
+RECALLED_KEPT: Final = 256
 _NOTHING: Final = re.compile(
     r"\b(?:found|finds?|saw|yielded|returned|gave) (?:nothing|no\b)"
     r"|\bnothing (?:was )?(?:found|there|new|relevant|of note)"
@@ -69,7 +70,7 @@ def accept(lessons: Iterable[Mapping[str, Any]], *, loaded: Loaded, context: Con
 def sift(lessons: Iterable[Mapping[str, Any]], *, loaded: Loaded, context: Context) -> Sifted:
     """Judge the lessons of a decision made in this context."""
     lessons = list(lessons)
-    recalled = [_Said(text) for text in context.recalled] if lessons else []
+    recalled = [_said(text) for text in context.recalled] if lessons else []
     kept: dict[str, Lesson] = {}
     refused = []
     for one in lessons:
@@ -153,6 +154,12 @@ class _Said:
         return bool(self.words) and self.words <= other.words and self.denials == other.denials
 
 
+@lru_cache(maxsize=RECALLED_KEPT)
+def _said(text: str) -> _Said:
+    """What is recalled is much the same from session to session, and reading it was a third of a session's CPU."""
+    return _Said(text)
+
+
 @cache
 def _plain_words() -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(tokens(_DENIALS)), frozenset(tokens(_FILLERS))
@@ -165,7 +172,7 @@ def _fault(text: str, evidence: Sequence[str], recalled: Sequence[_Said], *, fai
         return "it has no evidence"
     if not failed and _NOTHING.search(text) and not _MEANS.search(text):
         return "it says that nothing was found"
-    said = _Said(text)
+    said = _said(text)
     if any(said.says_no_more_than(other) for other in recalled):
         return "it says what was recalled"
     if not failed and all(one.startswith(("e-", "m-")) for one in evidence):
