@@ -300,10 +300,13 @@ def take(conn: sqlite3.Connection, order: Order, *, now: float) -> Claim | None:
     row = next(filter(None, (_first(conn, queue, now) for queue in _unpaused(conn, order.queues))), None)
     if row is None:
         return None
+    item = conn.execute(  # of its own: SQLite walks through all items for a subquery of RETURNING
+        "SELECT version, plan_version FROM items WHERE id = ?", (row["item_id"],)
+    ).fetchone()
     started = conn.execute(
         "INSERT INTO sessions (item_id, node_id, queue, trigger, attempt, start_version, started_at) "
         "VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (row["item_id"], row["id"], row["queue"], order.trigger, row["attempt"], row["item_version"], now),
+        (row["item_id"], row["id"], row["queue"], order.trigger, row["attempt"], item["version"], now),
     )
     held = Claim(
         session_id=started.lastrowid or 0,
@@ -313,7 +316,7 @@ def take(conn: sqlite3.Connection, order: Order, *, now: float) -> Claim | None:
         token=uuid.uuid4().hex,
         attempt=row["attempt"],
         node_version=row["version"],
-        plan_version=row["plan_version"],
+        plan_version=item["plan_version"],
         deadline_at=now + order.deadline_s,
     )
     conn.execute(
@@ -326,15 +329,13 @@ def take(conn: sqlite3.Connection, order: Order, *, now: float) -> Claim | None:
 
 
 def _first(conn: sqlite3.Connection, queue: str, now: float) -> sqlite3.Row | None:
-    """The first ready node of a queue, which is now running, with its item's versions."""
+    """The first ready node of a queue, which is now running."""
     _wake_due(conn, queue, now)
     row: sqlite3.Row | None = conn.execute(
         "UPDATE nodes SET state = 'running', version = version + 1, attempt = attempt + 1, parked = 0, "
         f"changed_at = ? WHERE seq = (SELECT seq FROM nodes WHERE queue = ? AND {_READY} "
         "ORDER BY priority DESC, seq LIMIT 1) AND state = 'pending' "
-        "RETURNING id, item_id, queue, attempt, version, "
-        "(SELECT version FROM items WHERE items.id = nodes.item_id) AS item_version, "
-        "(SELECT plan_version FROM items WHERE items.id = nodes.item_id) AS plan_version",
+        "RETURNING id, item_id, queue, attempt, version",
         (now, queue),
     ).fetchone()
     return row

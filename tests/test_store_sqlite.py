@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
 import pytest
-from store_conformance import CAPS, NOW, StoreConformance, answered, claim, hand
+from store_conformance import CAPS, NOW, StoreConformance, answered, claim, flagged, hand
 from stores import new_state
 
 from store.errors import CapReached
+from store.intake import Handed
 from store.sqlite import open_store
 from store.states import FLAG_STATES, ITEM_STATES, NODE_MOVES, NODE_STATES
 
@@ -84,6 +86,31 @@ def test_hot_reads_use_their_index(store):
             plan = " ".join(row[3] for row in conn.execute(f"EXPLAIN QUERY PLAN {query}"))
             assert index in plan, (query, plan)
             assert "TEMP B-TREE" not in plan
+
+
+def test_no_statement_of_a_session_walks_through_what_only_grows(store):
+    """Handing in, both commits, a flag and its answer: they cost the same with 100,000 items behind them."""
+    said = []
+    conn = store.db.connection()
+    conn.set_trace_callback(said.append)
+    delivered = Handed("q", "delivered", "webhook", key="k", delivery="d", source="webhook:shop")
+    store.intake.hand_in_waiting(lambda: [delivered] * 2, now=NOW, caps=CAPS, wait_s=5)
+    store.checkpoints.commit(claim(store), answered(), now=NOW)
+    hand(store, "ask")
+    flagged(store, claim(store))
+    conn.set_trace_callback(None)
+    assert len(said) > 30
+    scans = {
+        (row["detail"], sql)
+        for sql in said
+        if sql.startswith(("SELECT", "UPDATE", "INSERT", "DELETE", "WITH"))
+        for row in conn.execute(f"EXPLAIN QUERY PLAN {sql}")
+        if re.match(
+            r"SCAN (items|nodes|sessions|flags|events|decisions|notes|episodes|deliveries|papers)\b",
+            row["detail"],
+        )
+    }
+    assert not scans
 
 
 def test_a_hundred_resolves_from_another_process_beside_a_busy_writer_never_fail(store, folder):
