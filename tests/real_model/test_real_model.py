@@ -188,7 +188,8 @@ def test_no_item_gets_a_decision_that_the_model_did_not_make(real, capsys):
             assert world.store.claims.ready(["q"], now=world.now).now == 0
         assert_kept(world, item, ended)
         stored = [one for one in world.stored() if one["item_id"] == item]
-        assert len(stored) == (ended.outcome != "failed")
+        if ended.outcome != "flagged":  # which code may do too, when the server refuses the call
+            assert len(stored) == (ended.outcome == "answered")
         for one in stored:
             decision = json.loads(one["body"])
             name, arguments = one_call_in(envelopes(raws)[-1])
