@@ -31,6 +31,8 @@ def compact(
     `notes_max` and `notes_chars` bound what the queue holds; `per_item_max` (as many by default) what one open item
     holds. Nothing to do is an empty list. Applying it and asking again gives an empty list.
     """
+    if all(note.kind == "conclusion" and not (note.pinned or note.cited) for note in notes):
+        return _oldest_over(notes, notes_max, notes_chars)
     per_item = notes_max if per_item_max is None else per_item_max
     settled = _Settled(notes)
     settled.drop_finished(notes)
@@ -40,6 +42,18 @@ def compact(
         [note for note in notes if not stays(note, settled.stages)], most=notes_max, chars=notes_chars
     )
     return settled.leaving
+
+
+def _oldest_over(notes: Sequence[NoteRow], most: int, chars: int) -> Leaving:
+    """The plain case, which nearly every session meets: all that is there is what finished items came to."""
+    over, size = len(notes) - most, sum([len(note.text) for note in notes])
+    leaving: Leaving = []
+    for note in notes:
+        if over <= 0 and size <= chars:
+            break
+        leaving.append((note.id, None))
+        over, size = over - 1, size - len(note.text)
+    return leaving
 
 
 def stays(note: NoteRow, stages: dict[str, int]) -> bool:

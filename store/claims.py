@@ -13,8 +13,8 @@ Every update looks at its row count: work runs only on what its own update chang
 from __future__ import annotations
 
 import json
+import secrets
 import sqlite3
-import uuid
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -313,7 +313,7 @@ def take(conn: sqlite3.Connection, order: Order, *, now: float) -> Claim | None:
         item_id=row["item_id"],
         node_id=row["id"],
         queue=row["queue"],
-        token=uuid.uuid4().hex,
+        token=secrets.token_hex(16),
         attempt=row["attempt"],
         node_version=row["version"],
         plan_version=item["plan_version"],

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 
 
-_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, check_circular=False)
 
 
 def canonical(value: object) -> str:

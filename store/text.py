@@ -37,7 +37,7 @@ def first_line(text: str, limit: int = 120) -> str:
     return ""
 
 
-as_json = json.JSONEncoder(ensure_ascii=False).encode
+as_json = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
 """A value as it is stored; the encoder is made once."""
 
 
