@@ -80,13 +80,16 @@ def main() -> int:
     firsts, lasts, starts, commits = [], [], [], []
     with folder_in(options.folder) as folder:
         service = Service(folder)
-        for number in range(options.rounds):
-            starts.append(raw_import())
-            commits.append(raw_commits(folder, 2 * options.items))
-            first, last = round_of(service, options.items)
-            firsts.append(first)
-            lasts.append(last)
-            print(f"round {number + 1}: first {first:.2f} s, all {last:.2f} s", flush=True)
+        try:
+            for number in range(options.rounds):
+                starts.append(raw_import())
+                commits.append(raw_commits(folder, 2 * options.items))
+                first, last = round_of(service, options.items)
+                firsts.append(first)
+                lasts.append(last)
+                print(f"round {number + 1}: first {first:.2f} s, all {last:.2f} s", flush=True)
+        finally:
+            service.stop()
     return report(
         [
             Figure("exec to the first session", median(firsts), "s", at_most=1),
