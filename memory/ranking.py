@@ -20,16 +20,16 @@ POSTINGS: Final = 40_000
 TERMS_MAX: Final = 128
 """Most terms in one full-text query, whose cost grows with terms times matches."""
 
-_DEPTH_MAX = 300  # 500 find nothing more on any of the labelled sets
-_DEPTH_MIN = 100
-_DEPTH_FULL_DOCS = 2_000
+_DEPTH = (
+    100  # 300 find nothing more among the best ten on any of the labelled sets, and cost a third of a session
+)
+_DEPTH_DOCS = 2_000
+_DEPTH_GROWTH = 0.08
 
 
 def depth(docs: int) -> int:
-    """How many candidates of `docs` documents are ranked: 300, fewer where the index costs more."""
-    if docs <= _DEPTH_FULL_DOCS:
-        return _DEPTH_MAX
-    return max(_DEPTH_MIN, int(_DEPTH_MAX * (_DEPTH_FULL_DOCS / docs) ** 0.2))
+    """How many candidates of `docs` documents are ranked: 100, some more where many compete."""
+    return int(_DEPTH * max(1.0, docs / _DEPTH_DOCS) ** _DEPTH_GROWTH)
 
 
 def rarest(frequencies: Mapping[str, int], *, postings: int = POSTINGS, most: int = TERMS_MAX) -> list[str]:
