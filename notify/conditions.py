@@ -3,7 +3,7 @@
     flag_age:QUEUE   page     the oldest waiting flag is older than `flag_age` (parked ones do not count)
     crash:QUEUE      page     nodes that crashed too often in a row and wait for a person; grouped, names them
     rejected:QUEUE   ticket   something handed in was refused
-    inbox:QUEUE      page     the folder is gone for over 60 s; ticket: anything else about the inbox
+    inbox:QUEUE      page     the folder is gone or a disk full for over 60 s; ticket: anything else about the inbox
     trigger          ticket   triggers of plug-ins that do not run
     store            page     what is wrong with the store, as far as the store itself can still say so
 
@@ -23,6 +23,7 @@ from notify.machine import Condition
 from notify.policy import PAGE, TICKET, Policy, rank
 from store.alert_rows import Crashed, Facts, Problem, Waiting
 
+STOPS_AN_INBOX = ("missing", "disk")
 MISSING_FOR_S = 60.0
 AWAY_FOR_S = 600.0
 
@@ -130,7 +131,7 @@ def _problems(problems: Iterable[Problem], policy: Policy, now: float) -> list[C
 
 def _condition_of(key: str, problem: Problem) -> Condition:
     name = family(key)
-    if name == "inbox" and problem.kind.endswith("missing"):
+    if name == "inbox" and problem.kind in STOPS_AN_INBOX:
         return Condition(key, PAGE, problem.since_at, for_s=MISSING_FOR_S)
     if name == "decider":
         return Condition(key, PAGE, problem.since_at, for_s=AWAY_FOR_S)

@@ -45,7 +45,7 @@ class Database:
         self.gate = WriteGate(state_dir / "store.lock")
         self.on_commit: Callable[[], None] | None = None
         self.on_disk_trouble: Callable[[sqlite3.OperationalError], None] | None = None
-        """Called in the writer's own thread when the disk, not the work, refused a write."""
+        """Called in the thread it happened in when the disk, not the work, refused a write or a new connection."""
         self._riders: list[Rider] = []
         self._local = threading.local()
         self._open: list[sqlite3.Connection] = []
@@ -96,14 +96,17 @@ class Database:
                     raise
                 conn.execute("COMMIT")
             except sqlite3.OperationalError as error:
-                if self.on_disk_trouble is not None and error.sqlite_errorcode & 0xFF in DISK_CODES:
-                    self.on_disk_trouble(error)
+                self._tell_of_the_disk(error)
                 raise _busy_or_same(error, self.path) from error
             os.pwrite(fd, b"%015d\n" % sequence, 0)
             del self._riders[: len(riders)]
             reach(f"{point}.after")
         if self.on_commit is not None:
             self.on_commit()
+
+    def _tell_of_the_disk(self, error: sqlite3.OperationalError) -> None:
+        if self.on_disk_trouble is not None and error.sqlite_errorcode & 0xFF in DISK_CODES:
+            self.on_disk_trouble(error)
 
     def ride_along(self, rider: Rider) -> None:
         """Let ``rider`` write in this process's next commit: for marks that are not worth a commit of their own."""
@@ -121,7 +124,11 @@ class Database:
         conn: sqlite3.Connection | None = getattr(self._local, "conn", None)
         if conn is None:
             self._identity = self._identity or identity(self.path)
-            conn = connect(self.path, read_only=self.read_only)
+            try:
+                conn = connect(self.path, read_only=self.read_only)
+            except sqlite3.OperationalError as error:  # it needs room on the disk, too
+                self._tell_of_the_disk(error)
+                raise
             self._local.conn = conn
             with self._open_lock:
                 self._open.append(conn)

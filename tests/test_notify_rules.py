@@ -407,15 +407,16 @@ def test_one_refusal_is_one_message_and_its_end_is_none(tmp_path, frozen):
     assert world.pager.turn() is None
 
 
-def test_an_inbox_that_is_gone_for_a_minute_is_a_page_and_its_return_is_told(tmp_path, frozen):
+@pytest.mark.parametrize("kind", ["missing", "disk"])
+def test_an_inbox_that_takes_nothing_for_a_minute_is_a_page_and_its_return_is_told(tmp_path, frozen, kind):
     world = World(tmp_path / "state", Policy(BOTH))
     alerts = world.store.alerts
 
     def gone():
         alerts.raise_problem(
-            "inbox:questions missing",
+            f"inbox:questions {kind}",
             queue="questions",
-            kind="missing",
+            kind=kind,
             detail="inbox is gone",
             now=time.time(),
         )
@@ -423,7 +424,7 @@ def test_an_inbox_that_is_gone_for_a_minute_is_a_page_and_its_return_is_told(tmp
     world.run(
         frozen,
         60,
-        at=dict.fromkeys(range(10, 30), gone) | {30: lambda: alerts.clear_problem("inbox:questions missing")},
+        at=dict.fromkeys(range(10, 30), gone) | {30: lambda: alerts.clear_problem(f"inbox:questions {kind}")},
     )
     assert world.minutes(PAGER) == world.minutes(DESK) == [11, 40]
 

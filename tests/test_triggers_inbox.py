@@ -5,9 +5,11 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import socket
 import subprocess
 import time
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -556,19 +558,21 @@ def test_a_busy_store_leaves_the_files_in_the_inbox_and_is_tried_again_in_a_minu
     assert len(later.refused) == 1
 
 
-def test_a_full_disk_leaves_the_files_in_the_inbox_and_recovers_alone(tmp_path):
-    """FIELD 21, the inbox's part."""
-    state = tmp_path / "state"
-    state.mkdir()
-    mounted = (
-        os.geteuid() == 0
-        and not subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", state], check=False, capture_output=True
-        ).returncode
-    )
-    if not mounted:
+@contextmanager
+def small_disk(folder, options):
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder]
+    if os.geteuid() or subprocess.run(mount, check=False, capture_output=True).returncode:
         pytest.skip("mounting a small disk needs root")
     try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_a_full_disk_leaves_the_files_in_the_inbox_and_recovers_alone(tmp_path):
+    """FIELD 21, the inbox's part. It is told also while only the first look at the inbox cannot be noted."""
+    with small_disk(tmp_path / "state", "size=2m") as state:
         world = make_world(tmp_path)
         stuffing = state / "stuffing"
         with stuffing.open("wb", buffering=0) as out:
@@ -580,14 +584,36 @@ def test_a_full_disk_leaves_the_files_in_the_inbox_and_recovers_alone(tmp_path):
         for number in range(30):
             world.drop(f"{number}.md", f"{number} " + "x" * 20_000)
         now = time.time() + 10
+        told = []
+        world.db.on_disk_trouble = told.append
         report = world.scan(now)
         assert report.trouble
         assert not report.taken
+        assert told
         assert len(world.tree()) == 30
         assert not [name for name in world.tree() if "/" in name]
         stuffing.unlink()
         assert len(world.scan(now + 61).taken) == 30
         assert len(world.items()) == 30
+        assert world.problems() == {}
         world.db.close()
-    finally:
-        subprocess.run(["umount", "-l", state], check=True)
+
+
+def test_a_disk_on_which_nothing_new_can_be_made_is_told_while_the_store_can_still_be_written(tmp_path):
+    with small_disk(tmp_path / "state", "nr_inodes=20") as state:
+        world = make_world(tmp_path)
+        assert world.problems() == {}
+        stuffing = state / "stuffing"
+        stuffing.mkdir()
+        with suppress(OSError):
+            for number in range(20):
+                (stuffing / str(number)).touch()
+        world.drop("a.md")
+        now = time.time() + 10
+        assert world.scan(now).kept
+        assert list(world.problems()) == ["inbox:questions disk"]
+        assert "No space left" in world.problems()["inbox:questions disk"]
+        shutil.rmtree(stuffing)
+        assert len(world.scan(now + 61).taken) == 1
+        assert world.problems() == {}
+        world.db.close()

@@ -1,6 +1,8 @@
 """What is wrong with an inbox, stored once and cleared when it is over (FIELD 1, 5, 9, 10).
 
     missing      the folder is gone                         page after 60 s
+    disk         a disk is full or fails, and the store     page after 60 s
+                 can still say so
     unusable     the folder, or ours in it, cannot be used  ticket
     permission   a file or folder may not be read or moved  ticket
     watch        the kernel gives no more watches           ticket

@@ -102,6 +102,7 @@ class _Scan:
                     late.remember(self.memory, self._late_note)
                 problems.settle("missing", now=self.now)
                 problems.settle("unusable", now=self.now)
+                problems.settle("disk", now=self.now)
                 problems.tell("permission", self.closed, now=self.now)
                 problems.tell("unstable", self._overdue(), now=self.now)
                 self.memory.said = self.memory.said if self.kept else ""
@@ -309,9 +310,9 @@ class _Scan:
         text = shown(str(error))
         if isinstance(error, OSError):
             text = f"{shown(str(error.filename or self.spec.folder))}: {error.strerror}"
-            if error.errno not in _DISK:
-                with suppress(StoreBusy, sqlite3.OperationalError):
-                    Problems(self.store, self.spec.queue, self.memory).stand("unusable", text, now=self.now)
+            kind = "disk" if error.errno in _DISK else "unusable"
+            with suppress(StoreBusy, sqlite3.OperationalError):  # the store's own trouble is told by itself
+                Problems(self.store, self.spec.queue, self.memory).stand(kind, text, now=self.now)
         elif not intake.passes(error):
             raise error
         self.kept += 1
