@@ -117,8 +117,8 @@ class _Reader:
         daemon = self._section(DaemonLimits, ("daemon",), self.data.get("daemon", {}))
         http = self._section(HttpSettings, ("http",), self.data.get("http", {}))
         notify = self._section(NotifySettings, ("notify",), self.data.get("notify", {}))
-        deciders = self._kinds("deciders", DECIDERS, later=())
-        triggers = self._kinds("triggers", TRIGGERS, later=())
+        deciders = self._kinds("deciders", DECIDERS)
+        triggers = self._kinds("triggers", TRIGGERS)
         queues = self._queues()
         webhooks = self._webhooks()
         parts = config_rules.Parts(
@@ -181,18 +181,13 @@ class _Reader:
         found = {name: self._section(WebhookSettings, ("webhooks", name), table) for name, table in tables}
         return {name: hook for name, hook in found.items() if hook is not None}
 
-    def _kinds(
-        self, section: str, models: Mapping[str, type[Section]], *, later: Sequence[str]
-    ) -> dict[str, Section]:
+    def _kinds(self, section: str, models: Mapping[str, type[Section]]) -> dict[str, Section]:
         """The tables of a section whose model depends on their ``kind``."""
         found = {}
         for name, table in self._tables(section).items():
             path = (section, name)
             kind = table.get("kind") if isinstance(table, dict) else None
             if isinstance(kind, str) and kind not in models:
-                if kind in later:
-                    self._say((*path, "kind"), config_words.LATER, kind)
-                    continue
                 part = self._plugin(section, name, table, models)
             else:
                 model = models[kind] if isinstance(kind, str) else next(iter(models.values()))
@@ -247,5 +242,7 @@ class _Reader:
         self.problems.append(self._problem(path, rule, value))
 
     def _problem(self, path: KeyPath, rule: str, value: Any) -> Problem:
-        shown_value = None if value is None or isinstance(value, dict) else config_words.value_text(value)
+        shown_value = (
+            None if value is None or isinstance(value, dict) else config_words.value_text(value, path)
+        )
         return Problem(line_of(self.lines, path), config_words.key_text(path), shown_value, rule)

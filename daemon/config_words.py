@@ -50,7 +50,10 @@ _BOUNDS = {
     "less_than": ("lt", "must be less than"),
     "less_than_equal": ("le", "must be at most"),
 }
-_SECRET_WORDS = re.compile(r"(?i)((?:(?<!output_)token|secret|passw(?:or)?d|api[_-]?key)s?[=: ]+)[^\s\"',]+")
+MASK = "***"
+_SECRET_WORDS = re.compile(r"(?i)((?:token(?!s)|(?:secret|passw(?:or)?d|api[_-]?key)s?)[=: ]+)[^\s\"',]+")
+_SECRET_NAME = re.compile(r"(?i)(?:.*[_-])?(?:token|secret|passw(?:or)?d|api[_-]?key)")
+"""Keys whose whole value is a secret. What ends in ``_file`` is a path, and ``tokens`` are counted."""
 _URL_USER = re.compile(r"(?i)([a-z][a-z0-9+.-]*://)[^/@\s]*@")
 
 
@@ -86,15 +89,26 @@ def key_text(path: KeyPath) -> str:
     return text
 
 
-def value_text(value: Any) -> str:
-    """A value as TOML would have it, short, escaped, without passwords."""
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return shown(masked(text), _VALUE_CHARS)
+def value_text(value: Any, path: KeyPath) -> str:
+    """The value at ``path`` as TOML would have it, short, escaped, without secrets."""
+    name = next((part for part in reversed(path) if isinstance(part, str)), "")
+    return shown(json.dumps(without_secrets(value, name), ensure_ascii=False, default=str), _VALUE_CHARS)
 
 
-def masked(text: str) -> str:
+def without_secrets(value: Any, name: str = "") -> Any:
+    """``value`` of the key ``name`` with secrets masked: by the names of keys, and in texts by what looks like one."""
+    if isinstance(value, dict):
+        return {key: without_secrets(inner, str(key)) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_secrets(inner, name) for inner in value]
+    if isinstance(value, str):
+        return MASK if _SECRET_NAME.fullmatch(name) else _masked(value)
+    return value
+
+
+def _masked(text: str) -> str:
     """``text`` without what follows a word like token or password, and without the user part of URLs."""
-    return _URL_USER.sub(r"\1***@", _SECRET_WORDS.sub(r"\1***", text))
+    return _URL_USER.sub(rf"\1{MASK}@", _SECRET_WORDS.sub(rf"\1{MASK}", text))
 
 
 def value_at(data: Any, path: KeyPath) -> Any:
@@ -157,7 +171,7 @@ def translated(
         given = value_at(value, loc)
         rule = _rule(detail, loc, model, given)
         hide = detail["type"] == "missing" or given is None or isinstance(given, dict)
-        yield (*path, *loc), rule, None if hide else value_text(given)
+        yield (*path, *loc), rule, None if hide else value_text(given, loc)
 
 
 def _rule(detail: ErrorDetails, loc: KeyPath, model: type[Section], given: Any) -> str:

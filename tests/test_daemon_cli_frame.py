@@ -459,6 +459,7 @@ def test_show_prints_what_is_in_force_as_a_file_that_loads_with_secrets_masked(t
     """FIELD 50."""
     (tmp_path / "shiftwork.toml").write_text(
         CONFIG + '[deciders.c]\nkind = "command"\nargv = ["sh", "--token=hush", "https://me:hush@host/"]\n'
+        '[deciders.o]\nkind = "openai"\nbase_url = "http://h/"\nmodel = "m"\nextra = { password = "hush" }\n'
         '[triggers.t]\nkind = "timer"\nevery = "90s"\nqueues = ["q"]\nitem = { body = "b" }\n'
     )
     for words in (["--show"], ["--show", "--json"]):

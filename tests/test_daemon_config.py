@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from daemon import config
+from daemon import config, config_words
 from daemon.cli import light
 from daemon.sections import HttpSettings, QueueSettings
 from daemon.toml_lines import key_lines
@@ -302,6 +302,30 @@ def test_passwords_in_values_are_not_repeated_in_problems(tmp_path):
     assert "***" in line
 
 
+def test_a_key_that_stands_where_its_file_should_be_named_is_not_repeated(tmp_path):
+    text = GOOD + '[deciders.o]\nkind = "openai"\nbase_url = "http://h/"\nmodel = "m"\napi_key = "sk-hush"\n'
+    (line,) = problems(tmp_path, text)
+    assert 'deciders.o.api_key = "***"' in line
+    assert 'did you mean "api_key_file"?' in line
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("token", "hush", "***"),
+        ("mail_password", "hush", "***"),
+        ("secret_file", "/etc/hush", "/etc/hush"),
+        ("max_new_tokens", "100", "100"),
+        ("argv", "--max-tokens=100", "--max-tokens=100"),
+        ("argv", "--api-key hush", "--api-key ***"),
+        ("argv", "token: hush", "token: ***"),
+        ("proxy", "http://me:hush@host/", "http://***@host/"),
+    ],
+)
+def test_what_is_masked_is_a_secret_and_no_count_of_tokens(name, text, told):
+    assert config_words.without_secrets({"a": [{name: text}]}) == {"a": [{name: told}]}
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -393,6 +417,24 @@ def test_a_named_file_that_cannot_be_reached_is_not_called_missing(tmp_path):
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(ConfigProblem, match=r"loop: Too many levels of symbolic links \(from --config\)"):
         light.find(str(tmp_path / "loop"), environ={})
+
+
+def test_a_configuration_of_the_system_that_is_closed_to_us_is_not_called_missing(tmp_path, monkeypatch):
+    """And a current folder that is closed, such as root's under sudo, is no reason to end there."""
+    monkeypatch.chdir(tmp_path)
+    system = tmp_path / "closed" / "config.toml"
+    really = os.stat
+
+    def stat(path, **more):
+        if "closed" in os.fspath(path):
+            raise PermissionError(13, "Permission denied", path)
+        return really(path, **more)
+
+    monkeypatch.setattr(os, "stat", stat)
+    with pytest.raises(ConfigProblem, match=r"closed/config\.toml: Permission denied\."):
+        light.find(None, environ={}, system=str(system))
+    (tmp_path / "shiftwork.toml").touch()
+    assert light.find(None, environ={}, system=str(system)) == Path("shiftwork.toml")
 
 
 def test_the_light_reading_finds_the_same_places_as_the_whole_one(tmp_path):

@@ -16,7 +16,7 @@ from typing import Any
 from daemon import folders, packages
 from daemon.cli import light, screen, times
 from daemon.config import Config, lines_of, read
-from daemon.config_words import Problem, key_text, masked, report
+from daemon.config_words import Problem, key_text, report, without_secrets
 from daemon.http import listening
 from daemon.toml_lines import KeyPath, line_of
 from memory import globs
@@ -144,8 +144,8 @@ def _print_json(
         "timers": {name: [moments.iso(at) for at in ticks] for name, ticks in timers.items()},
     }
     if shown_config is not None:
-        document["config"] = json.loads(shown_config.to_json())
-    screen.json_out(json.loads(masked(json.dumps(document))) if shown_config is not None else document)
+        document["config"] = without_secrets(json.loads(shown_config.to_json()))
+    screen.json_out(document)
 
 
 def _print(
@@ -162,7 +162,7 @@ def _print(
     if problems:
         screen.out(report(file, problems))
     elif show and config is not None:
-        screen.out("\n".join(toml_lines(json.loads(config.to_json()))))
+        screen.out("\n".join(toml_lines(without_secrets(json.loads(config.to_json())))))
     else:
         for line in _meaning_lines(file, meaning, len(warnings)):
             screen.out(line)
@@ -198,7 +198,7 @@ def _meaning_lines(file: Path, meaning: Mapping[str, Any], warnings: int) -> Ite
 
 
 def toml_lines(values: Mapping[str, Any]) -> Iterator[str]:
-    """The configuration in force as TOML, without what has no value, secrets masked."""
+    """The configuration in force as TOML, without what has no value."""
     yield f"# {values['file']} (digest {values['digest']})"
     yield f"state_dir = {_toml(values['state_dir'])}"
     for section in ("daemon", "http", "queues", "deciders", "triggers", "webhooks", "notify"):
@@ -216,4 +216,4 @@ def _toml(value: Any) -> str:
         return f"{{ {', '.join(pairs)} }}"
     if isinstance(value, list):
         return f"[{', '.join(_toml(inner) for inner in value)}]"
-    return masked(json.dumps(value, ensure_ascii=False))
+    return json.dumps(value, ensure_ascii=False)
