@@ -181,6 +181,7 @@ class Waking:
             name,
             config.queues,
             config.triggers,
+            caps=config.caps(),
             folder=config.folder,
             state_dir=config.state_dir,
             said=self._said,

@@ -250,6 +250,29 @@ def test_a_full_queue_makes_it_wait_and_loses_nothing(scene, monkeypatch):
     assert scene.problems() == {}
 
 
+def test_a_batch_that_its_queue_can_never_hold_is_refused_and_does_not_wait_for_ever(scene):
+    install(
+        scene.site,
+        "greedy",
+        "class Plug(Trigger):\n"
+        "    async def run(self, wake, hand_in):\n"
+        "        items = [Item(body=str(n)) for n in range(4)]\n"
+        "        try: await hand_in(items)\n"
+        "        except InputRefused as refused: self.given.say(f'{refused.rule}: {refused}')\n"
+        "        await hand_in(items[:3])\n",
+        triggers=[("greedy", "Plug")],
+    )
+    loaded = scene.config('[triggers.g]\nkind = "greedy"\nqueues = ["work"]\n', cap=3)
+
+    async def story():
+        await scene.waking.start(loaded)
+        await scene.until(lambda: len(scene.rows("SELECT id FROM items")) == 3)
+
+    scene.run(story)
+    words = '4 items at once for queue "work", which holds at most 3 (max_waiting); hand in fewer at once'
+    assert scene.said == [f"trigger g: bad-value: {words}"]
+
+
 def test_a_refused_store_ends_the_daemon_and_not_the_plugin(scene):
     """The file is taken away under the daemon: writes would go nowhere."""
     install(
@@ -269,6 +292,7 @@ def test_a_refused_store_ends_the_daemon_and_not_the_plugin(scene):
             "e",
             loaded.queues,
             loaded.triggers,
+            caps=loaded.caps(),
             folder=loaded.folder,
             state_dir=loaded.state_dir,
             said=scene.said.append,
@@ -291,7 +315,8 @@ def test_what_breaks_a_rule_is_refused_whole_and_the_plugin_may_go_on(scene):
         "        naive = datetime.datetime(2030, 1, 1)\n"
         "        for bad in (Item(body=' '), Item(body='x' * 3000), Item(body='\\ud800'), Item(body=3),\n"
         "                    Item(body='a', priority='high'), Item(body='a', delivery='d' * 200),\n"
-        "                    Item(body='a', not_before=naive), Item(body='a', queue='other'), 'a'):\n"
+        "                    Item(body='a', not_before=naive), Item(body='a', queue='other'),\n"
+        "                    Item(body='a', queue=['work']), 'a'):\n"
         "            try: await hand_in([good, bad])\n"
         "            except InputRefused as refused: said.append(refused.rule)\n"
         "        taken = await hand_in([good])\n"
@@ -308,6 +333,6 @@ def test_what_breaks_a_rule_is_refused_whole_and_the_plugin_may_go_on(scene):
         await scene.until(lambda: scene.said)
 
     scene.run(story)
-    rules = "empty too-large not-utf8 bad-value bad-value bad-value bad-value bad-value bad-value"
+    rules = "empty too-large not-utf8 bad-value bad-value bad-value bad-value bad-value bad-value bad-value"
     assert scene.said == [f"trigger p: {rules} new p:g"]
     assert scene.rows("SELECT body FROM items") == [("good",)]

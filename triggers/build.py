@@ -93,27 +93,28 @@ def hosted(
     queues: Mapping[str, config.InboxSettings],
     tables: Tables,
     *,
+    caps: Mapping[str, int],
     folder: Path,
     state_dir: Path,
     said: Callable[[str], None],
     earlier: Thread | None = None,
 ) -> HostedTrigger:
-    """The plug-in trigger of ``[triggers.NAME]``; ``folder`` is the configuration's.
+    """The plug-in trigger of ``[triggers.NAME]``.
 
-    ``earlier``: its thread of before, left behind.
+    ``caps`` as ``hand_in`` takes them; ``folder``: the configuration's; ``earlier``: its thread of before, left behind.
     """
-    from triggers.hosting import HostedTrigger  # only where there is a plug-in
+    from triggers.hosting import HostedTrigger, Room  # only where there is a plug-in
 
     table = tables[name]
     if not isinstance(table, config.PluginTrigger):
         raise TypeError(f"[triggers.{name}] is no plug-in")
-    max_bytes = {queue: queues[queue].max_bytes for queue in table.queues}
+    room = {queue: Room(queues[queue].max_bytes, caps[queue]) for queue in table.queues}
     return HostedTrigger(
         name,
         table,
         folder=folder,
         state=state_dir / "triggers" / name,
-        max_bytes=max_bytes,
+        room=room,
         said=said,
         earlier=earlier,
     )

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -37,8 +38,15 @@ DELIVERY_MAX = 120
 LINE_CHARS = 400
 
 
+class Room(NamedTuple):
+    """What a queue takes: the most bytes of a body, the most open items."""
+
+    max_bytes: int
+    cap: int
+
+
 class HostedTrigger:
-    """One table ``[triggers.NAME]`` of a plug-in's kind. ``max_bytes``: queue → the most a body may have.
+    """One table ``[triggers.NAME]`` of a plug-in's kind. ``room``: what each of its queues takes.
 
     ``folder`` is the configuration's, ``state`` the trigger's own, made when it is needed.
     """
@@ -50,12 +58,12 @@ class HostedTrigger:
         *,
         folder: Path,
         state: Path,
-        max_bytes: Mapping[str, int],
+        room: Mapping[str, Room],
         said: Callable[[str], None],
         earlier: threading.Thread | None = None,
     ) -> None:
         self.name = name
-        self._table, self._folder, self._max_bytes, self._said = table, folder, max_bytes, said
+        self._table, self._folder, self._room, self._said = table, folder, room, said
         self._state, self._earlier = state, earlier
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None  # the plug-in's
@@ -231,7 +239,7 @@ class HostedTrigger:
 
     async def _hand_in_from_there(self, items: Sequence[Item]) -> list[Taken]:
         """See ``triggers.plugin.HandIn``."""
-        batch = drafted(items, name=self.name, queues=self._table.queues, max_bytes=self._max_bytes)
+        batch = drafted(items, name=self.name, room=self._room)
         while True:
             try:
                 taken = await self._across(batch) if batch else []
@@ -264,9 +272,7 @@ class HostedTrigger:
             loop.close()
 
 
-def drafted(
-    items: Sequence[Item], *, name: str, queues: Sequence[str], max_bytes: Mapping[str, int]
-) -> list[Handed]:
+def drafted(items: Sequence[Item], *, name: str, room: Mapping[str, Room]) -> list[Handed]:
     """What a plug-in hands in, checked by the rules of every door. Raises InputRefused that names the item."""
     if not isinstance(items, list | tuple) or not all(isinstance(one, Item) for one in items):
         raise InputRefused("hand_in takes a list of Item", rule="bad-value")
@@ -275,17 +281,24 @@ def drafted(
     batch = []
     for number, item in enumerate(items, start=1):
         try:
-            batch.append(_handed(item, name, queues, max_bytes))
+            batch.append(_handed(item, name, room))
         except InputRefused as refused:
             raise InputRefused(f"item {number} of {len(items)}: {refused}", rule=refused.rule) from None
+    for queue, count in Counter(one.queue for one in batch).items():
+        if count > room[queue].cap:  # all or none: it would wait for ever
+            raise InputRefused(
+                f'{count} items at once for queue "{queue}", which holds at most {room[queue].cap} '
+                "(max_waiting); hand in fewer at once",
+                rule="bad-value",
+            )
     return batch
 
 
-def _handed(item: Item, name: str, queues: Sequence[str], max_bytes: Mapping[str, int]) -> Handed:
-    queue = item.queue or (queues[0] if len(queues) == 1 else "")
-    if queue not in queues:
+def _handed(item: Item, name: str, room: Mapping[str, Room]) -> Handed:
+    queue = item.queue or (next(iter(room)) if len(room) == 1 else "")
+    if not isinstance(queue, str) or queue not in room:
         raise InputRefused(
-            f'queue "{shown(str(queue), 60)}" is none of the trigger\'s: {", ".join(queues)}',
+            f'queue "{shown(str(queue), 60)}" is none of the trigger\'s: {", ".join(room)}',
             rule="bad-value",
         )
     if not isinstance(item.body, str) or not isinstance(item.delivery, str):
@@ -293,7 +306,7 @@ def _handed(item: Item, name: str, queues: Sequence[str], max_bytes: Mapping[str
     if len(item.delivery) > DELIVERY_MAX or not item.delivery.isprintable():
         raise InputRefused(f"delivery: at most {DELIVERY_MAX} printable characters", rule="bad-value")
     try:
-        body = intake.decoded(item.body.encode(), max_bytes=max_bytes[queue])
+        body = intake.decoded(item.body.encode(), max_bytes=room[queue].max_bytes)
     except UnicodeEncodeError as error:
         raise InputRefused(
             f"not UTF-8: a lone surrogate at character {error.start}", rule="not-utf8"
