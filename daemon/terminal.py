@@ -109,9 +109,9 @@ def rest_words(left: Mapping[str, int]) -> str:
 
 def path_words(path: str | Path) -> str:
     """A path as a person reads it best from the current folder."""
-    absolute = os.path.abspath(path)
-    here = os.getcwd().rstrip("/") + "/"
-    return shown(f"./{absolute[len(here) :]}" if absolute.startswith(here) else absolute)
+    absolute, here = os.path.abspath(path), os.getcwd()
+    below = here != "/" and absolute.startswith(f"{here}/")
+    return shown(f".{absolute[len(here) :]}" if below else absolute)
 
 
 def _outcome_words(message: Mapping[str, Any], commands: Callable[..., str]) -> str:

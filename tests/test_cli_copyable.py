@@ -10,6 +10,7 @@ import pytest
 from cli_world import ROOT, Desk
 from session_world import flag
 
+from daemon import terminal
 from daemon.cli import screen
 from sessions import papers
 from store.claims import Order
@@ -88,6 +89,24 @@ def test_a_second_daemon_is_told_how_to_look_and_to_end_the_first(desk, tmp_path
         assert end.endswith(" stop")
     finally:
         lock.release()
+
+
+def test_in_the_root_folder_paths_keep_their_slash(monkeypatch):
+    monkeypatch.chdir("/")
+    assert screen.quoted("/etc/shiftwork/config.toml") == "/etc/shiftwork/config.toml"
+    assert terminal.path_words("/srv/out/a.md") == "/srv/out/a.md"
+
+
+def test_a_program_of_the_current_folder_is_not_looked_for_on_path(tmp_path, monkeypatch):
+    program = tmp_path / "shiftwork"
+    program.write_text("#!/bin/sh\necho here\n")
+    program.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["./shiftwork"])
+    assert typed(screen.command("status"), tmp_path).stdout == "here\n"
+    monkeypatch.setattr(sys, "argv", ["pytest"])
+    monkeypatch.setattr(sys, "executable", str(program))
+    assert typed(screen.command("status"), tmp_path).stdout == "here\n"
 
 
 def test_only_advice_is_reworded_and_nothing_that_came_from_outside():

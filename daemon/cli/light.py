@@ -41,21 +41,24 @@ def find(given: str | None, *, environ: Mapping[str, str] | None = None, system:
     """The configuration file: ``--config``, ``SHIFTWORK_CONFIG``, ``./shiftwork.toml``, then the system's.
 
     Raises ConfigProblem that lists the places looked at when there is none. A place that was named and is not
-    there is an error, never a reason to take the next one.
+    there is an error, never a reason to take the next one; so is the system's when it is there and closed to us.
     """
     environ = os.environ if environ is None else environ
     for origin, name in (("--config", given), (VARIABLE, environ.get(VARIABLE))):
         if name:
-            try:
-                os.stat(name)
-            except (OSError, ValueError) as error:
-                missing = isinstance(error, (FileNotFoundError, NotADirectoryError, ValueError))
-                why = "no such file" if missing else getattr(error, "strerror", None) or "cannot be read"
-                raise ConfigProblem(f"{name}: {why} (from {origin})") from error
+            why = _closed(name)
+            if why is not None:
+                raise ConfigProblem(f"{name}: {why or 'no such file'} (from {origin})")
             return Path(name)
-    for name in (LOCAL, system):
-        if os.path.exists(name):
-            return Path(name)
+    if os.path.exists(
+        LOCAL
+    ):  # a folder that we may not look into, such as root's under sudo, holds nothing for us
+        return Path(LOCAL)
+    why = _closed(system)
+    if why:
+        raise ConfigProblem(f"{system}: {why}. It is for its group and for root; another one:  --config FILE")
+    if why is None:
+        return Path(system)
     raise ConfigProblem(
         "No configuration found. Looked at:\n"
         "  --config FILE              not given\n"
@@ -64,6 +67,17 @@ def find(given: str | None, *, environ: Mapping[str, str] | None = None, system:
         f"  {system:25}  not there\n"
         "Write one here:  shiftwork init"
     )
+
+
+def _closed(name: str) -> str | None:
+    """Why there is nothing to open at ``name``: empty where nothing is there, None where something is."""
+    try:
+        os.stat(name)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return ""
+    except OSError as error:
+        return error.strerror or "cannot be read"
+    return None
 
 
 def places(given: str | None) -> Places:

@@ -64,7 +64,7 @@ def quoted(path: str | os.PathLike[str]) -> str:
     here = os.getcwd()
     if absolute == here:
         text = "."
-    elif absolute.startswith(here.rstrip("/") + "/"):
+    elif here != "/" and absolute.startswith(f"{here}/"):
         text = os.path.relpath(absolute, here)
     else:
         text = absolute
@@ -111,12 +111,20 @@ def program() -> str:
     """What to type to call this very program: ``shiftwork`` where PATH leads to it, else a path."""
     called = os.path.abspath(sys.argv[0] or "shiftwork")
     if os.path.basename(called) != "shiftwork":
-        return f"{quoted(sys.executable)} -m daemon"
+        return f"{_to_run(sys.executable)} -m daemon"
     for folder in os.environ.get("PATH", "").split(os.pathsep):
         candidate = os.path.join(folder, "shiftwork")
         if folder and os.access(candidate, os.X_OK):
-            return "shiftwork" if os.path.realpath(candidate) == os.path.realpath(called) else quoted(called)
-    return quoted(called)
+            if os.path.realpath(candidate) == os.path.realpath(called):
+                return "shiftwork"
+            break
+    return _to_run(called)
+
+
+def _to_run(path: str) -> str:
+    """A program of the current folder has its folder said: a bare word is looked for on PATH alone."""
+    text = quoted(path)
+    return text if "/" in text else f"./{text}"
 
 
 def _found_anyway(config: str | os.PathLike[str]) -> bool:
