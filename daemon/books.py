@@ -8,15 +8,15 @@ A look on an idle store reads and writes nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from daemon import sweep, terminal
 from daemon.cli import screen
 from daemon.config import Config
-from daemon.workers import Death
+from daemon.workers import Death, Worker
 from sessions import papers
 from store import files, owners
 from store.claims import Lease
@@ -107,8 +107,10 @@ class Books:
         if now >= self._sweep_at:
             lines += self._sweep(orders.mine, now)
             self._sweep_at = now + SWEEP_EVERY_S
-        if any(death.worker.session is not None for death in orders.deaths):
-            self.paper_due(now)  # it may have died between its checkpoint and its files
+        if orders.deaths:
+            self.paper_due(
+                now
+            )  # one may have died between its checkpoint and its files, or before their marks rode
         papers_at = self._papers_due_at(alone=bool(orders.deaths) or not orders.mine)
         if papers_at is not None and now >= papers_at:
             self._settle_papers(now)
@@ -174,23 +176,34 @@ class Books:
         return self._papers_at + PAPERS_AGAIN_S
 
     def _settle_deaths(self, deaths: Sequence[Death], now: float) -> list[str]:
-        """Nodes of workers that died: given back when we ended them or the disk did, else a crash is counted."""
+        """Nodes of workers that died: given back when we ended them, the disk did, or the session they were claimed for
+        had not begun; else a crash is counted.
+        """
         leases = self._store.claims.leases() if deaths else []
         lines: list[str] = []
         for death in deaths:
             held = [lease for lease in leases if owners.same_process(lease.owner, death.worker.owner)]
             session = death.worker.session
-            if not held and session is not None:  # an abort, a revision, a person's stop took the claim first
-                lines.append(
-                    f"{session.get('queue')}  {session.get('item')}  its session was ended: {death.words()}"
-                )
+            if session is not None and session.get("token") not in {lease.token for lease in held}:
+                lines.append(self._without_claim(session, death))
             why = "stopped" if death.cause == "stopped" else "the disk" if is_disk(death.worker.error) else ""
             if why:
                 lines += self._give_back(held, why, now)
                 continue
             cause = death.cause if death.cause in {"deadline", "gate"} else "worker"
-            lines += self._reclaim([(lease, cause) for lease in held], death.words(), now)
+            innocent = [lease for lease in held if _not_begun(lease, death.worker)]
+            lines += self._give_back(innocent, f"its session had not begun ({death.words()})", now)
+            guilty: list[tuple[Lease, str]] = [(lease, cause) for lease in held if lease not in innocent]
+            lines += self._reclaim(guilty, death.words(), now)
         return lines
+
+    def _without_claim(self, session: Mapping[str, Any], death: Death) -> str:
+        """A session that held nothing any more when its worker died: an abort, a revision, a person's stop took its
+        claim, or it was through.
+        """
+        taken = self._store.claims.overtaken([session["session"]])
+        what = "its session was ended" if taken else "was recorded before its worker ended"
+        return f"{session.get('queue')}  {session.get('item')}  {what}: {death.words()}"
 
     def _give_back(self, held: Sequence[Lease], why: str, now: float) -> list[str]:
         return [
@@ -244,6 +257,14 @@ class Books:
                 self._note(f"a file for people cannot be written ({what}); tried again every minute")
             return
         self._store.alerts.clear_problem("store:outbox")
+
+
+def _not_begun(lease: Lease, worker: Worker) -> bool:
+    """Whether a claim that rode on a checkpoint waited for its turn when its worker died of something else.
+
+    Only a worker that had come to a session before: one that dies of its first claim is not tried for ever uncounted.
+    """
+    return worker.sessions > 0 and (worker.session is None or worker.session.get("token") != lease.token)
 
 
 def is_disk(words: str) -> bool:

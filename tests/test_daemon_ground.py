@@ -99,3 +99,23 @@ def test_a_revision_ends_the_session_on_the_older_text_at_once(world):
         ("answered",),
     ]
     assert world.value("SELECT crashes FROM nodes WHERE item_id = ?", item) == 0
+
+
+@pytest.mark.parametrize("place", ["checkpoint.after", "papers.write.before", "papers.write.after"])
+def test_a_worker_that_dies_after_a_checkpoint_is_no_crash_of_the_item_claimed_with_it(world, place):
+    world.write_config(daemon="crash_limit = 1")
+    for number in range(3):
+        world.add(f"answer {number}")
+    world.start(
+        env={"SHIFTWORK_CRASH_AT": f"{place}@self", "SHIFTWORK_CRASH_DIR": str(world.folder)},
+    )
+    world.until(lambda: world.value("SELECT count(*) FROM items WHERE state = 'done'") == 3)
+    assert world.rows("SELECT outcome, count(*) FROM sessions GROUP BY outcome ORDER BY outcome") == [
+        ("answered", 3),
+        ("released", 1),
+    ]
+    assert world.rows("SELECT DISTINCT attempt, crashes FROM nodes") == [(1, 0)]
+    assert "q-0001  was recorded before its worker ended: killed by SIGKILL" in world.said()
+    assert "q-0002  given back: its session had not begun (killed by SIGKILL)" in world.said()
+    world.until(lambda: len(list((world.folder / "out-work").iterdir())) == 3)
+    assert world.stop() == 0
