@@ -7,6 +7,7 @@ import base64
 import pytest
 
 from store.errors import InputRefused
+from store.intake import content_digest
 from triggers import pointers
 from triggers.webhooks import reading, signatures
 from triggers.webhooks.accept import Delivery, read
@@ -171,6 +172,17 @@ def test_a_title_is_cut_and_put_on_one_line_and_a_missing_one_is_no_fault():
     assert len(handed(hook, f'{{"t": "{"x" * 500}"}}').title) == 200
     assert handed(hook, "{}").title == "shop d"
     assert handed(hook._replace(body="/b"), '{"b": "first\\nsecond", "t": []}').title == "first"
+
+
+def test_with_a_key_of_its_own_what_is_sent_again_under_another_id_or_event_is_the_same_content():
+    """Else a redelivery would revise its item and have it done again."""
+    hook = SHOP._replace(key="/k")
+    first, again = (
+        handed(hook, '{"k": "o 7"}', delivery="a"),
+        handed(hook, '{"k": "o 7"}', delivery="b", event="e"),
+    )
+    assert content_digest(first) == content_digest(again)
+    assert first.title == "shop o 7"
 
 
 def test_an_item_says_where_it_came_from():

@@ -1,7 +1,7 @@
 """From a delivery's bytes to what is handed in: strict JSON, and JSON pointers to its parts. Pure.
 
     body    what the pointer names, else the whole text as it came
-    title   what the pointer names, else the body's first line, else which delivery it is
+    title   what the pointer names, else the body's first line, else which delivery, or which key, it is
     key     what the pointer names, else source and delivery id, else a fresh one: no id, no dedup (FIELD 14)
 
 A pointer that names nothing is refused for body and key (rule ``no-such-value``); a title does without.
@@ -37,9 +37,12 @@ def read(hook: Hook, data: bytes, *, delivery: str, event: str, fresh: str) -> H
         raise InputRefused("empty: there is nothing to work on", rule="empty")
     value = strictjson.loads(text)
     body = text if hook.body is None else _text(_named(value, hook.body, "body"))
-    draft = intake.from_table({"key": _key(hook, value, delivery, fresh)}, body)
+    key = _key(hook, value, delivery, fresh)
+    draft = intake.from_table({"key": key}, body)
     return draft.handed(queue=hook.queue, door="webhook", origin=hook.name)._replace(
-        title=_title(hook, value, delivery, event) or draft.title, delivery=delivery, source=hook.source
+        title=_title(hook, value, _which(hook, key, delivery, event)) or draft.title,
+        delivery=delivery,
+        source=hook.source,
     )
 
 
@@ -65,11 +68,17 @@ def _key(hook: Hook, value: Any, delivery: str, fresh: str) -> str:
     return _text(found)
 
 
-def _title(hook: Hook, value: Any, delivery: str, event: str) -> str:
+def _which(hook: Hook, key: str, delivery: str, event: str) -> str:
+    """Which delivery it is, in words. With a key of its own what is sent again says the same of itself, under whatever
+    id or event: else it would be other content, and revise its item.
+    """
+    words = (hook.name, event, delivery) if hook.key is None else (hook.name, key)
+    return " ".join(" ".join(words).split())
+
+
+def _title(hook: Hook, value: Any, which: str) -> str:
     """Empty where the body's first line is the best there is."""
     found = pointers.value_at(value, hook.title) if hook.title is not None else None
     if found is not None and not isinstance(found, dict | list):
         return " ".join(_text(found).split())[: intake.MAX_TITLE]
-    if hook.body is None:
-        return " ".join(filter(None, (hook.name, event, delivery)))[: intake.MAX_TITLE]
-    return ""
+    return which[: intake.MAX_TITLE] if hook.body is None else ""
