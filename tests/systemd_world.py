@@ -122,6 +122,8 @@ def manager_problem() -> str:
             return f"there is no {tool} here"
     if os.geteuid() != 0:
         return "only root can give systemd --user namespaces and a cgroup of its own here"
+    if tempfile.gettempdir().startswith("/dev/shm"):
+        return "systemd covers /dev/shm, where temporary files lie here, while it hands over credentials"
     return ""
 
 
