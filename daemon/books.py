@@ -19,10 +19,12 @@ from daemon.config import Config
 from daemon.workers import Death, Worker
 from sessions import papers
 from store import files, owners
+from store.alert_rows import Problem
 from store.claims import Lease
 from store.errors import StoreBusy
 from store.papers import Mark
 from store.sqlite import SqliteStore
+from triggers import build
 
 SWEEP_EVERY_S = 60.0
 PAPERS_AGAIN_S = 60.0
@@ -82,6 +84,7 @@ class Books:
         self._flag_due_at: float | None = 0.0
         self._papers_at: float | None = 0.0
         self._tidy = False
+        self._judged_by = ""
 
     def look_around(self) -> None:
         """Let the next look take in everything: somebody else changed the store."""
@@ -102,6 +105,9 @@ class Books:
         if orders.deaths or not self._tidy:
             self._clear_away()
             self._tidy = True
+        if self._judged_by != self.config.digest:
+            self._forget_what_is_gone(now)
+            self._judged_by = self.config.digest
         self._ride(orders.marks, now)
         lines = self._settle_deaths(orders.deaths, now)
         if now >= self._sweep_at:
@@ -160,6 +166,12 @@ class Books:
                 )
             else:
                 self._store.alerts.clear_problem(key)
+
+    def _forget_what_is_gone(self, now: float) -> None:
+        """Problems of what the configuration no longer has are over: nobody else would ever end them."""
+        for problem in self._store.alerts.facts(now=now, flag_age_s=0.0).problems:
+            if _is_gone(problem, self.config):
+                self._store.alerts.clear_problem(problem.key)
 
     def _clear_away(self) -> None:
         """Half-written files that the dead left where they wrote."""
@@ -265,6 +277,18 @@ def _not_begun(lease: Lease, worker: Worker) -> bool:
     Only a worker that had come to a session before: one that dies of its first claim is not tried for ever uncounted.
     """
     return worker.sessions > 0 and (worker.session is None or worker.session.get("token") != lease.token)
+
+
+def _is_gone(problem: Problem, config: Config) -> bool:
+    family, _, name = problem.key.partition(":")
+    if family == "trigger":
+        return name not in build.plugin_names(config.triggers)
+    if family == "decider":
+        return name not in {queue.decider for queue in config.queues.values()}
+    if family == "inbox":
+        queue = config.queues.get(problem.queue or "")
+        return queue is None or queue.inbox is None
+    return family == "sources" and problem.queue not in config.queues
 
 
 def is_disk(words: str) -> bool:

@@ -36,7 +36,6 @@ MAX_RESTART_S = 60.0
 PLUGIN_MAX_RESTART_S = 600.0
 WELL_S = 30.0
 """A plug-in's trigger is well again when it handed something in, or ran for so long."""
-PROBLEM = "trigger:"
 
 
 class Waking:
@@ -72,7 +71,6 @@ class Waking:
             await started
         names = build.plugin_names(config.triggers)
         self._keepers += [loop.create_task(self._keep_plugin(name, config)) for name in names]
-        await self._forget_others(names)
 
     async def restart(self, config: Config) -> None:
         """Stop the triggers and start those of ``config``. Nothing dropped meanwhile is missed: starting scans."""
@@ -213,7 +211,7 @@ class Waking:
                 self._said(f"trigger {name} runs again")
 
     def _note(self, name: str, words: str) -> bool:
-        alerts, key = self._store.alerts, f"{PROBLEM}{name}"
+        alerts, key = self._store.alerts, f"trigger:{name}"
         if words:
             news = alerts.raise_problem(key, queue=None, kind="broken", detail=words, now=self._clock())
         else:
@@ -222,19 +220,6 @@ class Waking:
             data = {"trigger": name, **({"problem": words} if words else {"over": True})}
             self._store.events.note(now=self._clock(), kind="trigger", data=data)
         return news
-
-    async def _forget_others(self, names: Sequence[str]) -> None:
-        """Problems of triggers that the configuration no longer has are over."""
-        known = {f"{PROBLEM}{name}" for name in names}
-
-        def forget() -> None:
-            problems = self._store.alerts.facts(now=self._clock(), flag_age_s=0.0).problems
-            for problem in problems:
-                if problem.key.startswith(PROBLEM) and problem.key not in known:
-                    self._store.alerts.clear_problem(problem.key)
-
-        with suppress(ShiftworkError, sqlite3.OperationalError, OSError):
-            await self._off_loop(forget)
 
 
 async def _failure(trigger: Trigger) -> BaseException:

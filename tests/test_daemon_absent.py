@@ -125,6 +125,27 @@ def test_what_nobody_can_decide_is_not_ready(books):
     assert look(one, 1002.0, left_alone={"s"}).ready == 1
 
 
+def test_problems_of_what_the_configuration_no_longer_has_are_over_and_no_others(books):
+    one, store = books
+    keys = {
+        "decider:model": None, "decider:gone": None, "trigger:gone": None, "inbox:gone missing": "gone",
+        "inbox:q missing": "q", "sources:q": "q", "sources:gone": "gone", "rejected:gone": "gone", "store:outbox": None,
+    }  # fmt: skip
+    for key, queue in keys.items():
+        store.alerts.raise_problem(key, queue=queue, kind="k", detail="d", now=999.0)
+
+    def left():
+        return {problem.key for problem in store.alerts.facts(now=1000.0, flag_age_s=60.0).problems}
+
+    look(one, 1000.0)  # neither queue has an inbox
+    assert left() == {"decider:model", "sources:q", "rejected:gone"}
+    store.alerts.raise_problem("decider:model", queue=None, kind="k", detail="d", now=1000.0)
+    local = {name: queue.model_copy(update={"decider": "local"}) for name, queue in one.config.queues.items()}
+    one.config = one.config.model_copy(update={"queues": local, "digest": "another"})
+    look(one, 1001.0)
+    assert left() == {"sources:q", "rejected:gone"}
+
+
 def test_it_is_a_problem_until_the_decider_is_back_and_a_page_when_it_lasts(books):
     one, store = books
     look(one, 1000.0, deciders=[("model", "http://h answered 503")])

@@ -150,7 +150,6 @@ def test_a_reload_stops_the_old_ones_before_it_starts_the_new_ones(scene):
         await scene.waking.start(scene.config(table.format("one") + broken))
         await scene.until(lambda: "trigger:b" in scene.problems() and scene.woken)
         await scene.waking.restart(scene.config(table.format("two")))
-        assert scene.problems() == {}, "what is no longer configured is no problem any more"
         await scene.until(lambda: len(scene.rows("SELECT id FROM items")) == 2)
         await scene.waking.restart(scene.config())
 
