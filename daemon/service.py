@@ -83,6 +83,7 @@ class Service:
         self._reload = False
         self._stops = 0
         self._fatal: ShiftworkError | None = None
+        self._ended_well = False
         self._offset = monotonic_offset()
         self._rested = False
         self._heartbeat = _heartbeat(opened.config)
@@ -134,6 +135,7 @@ class Service:
             self._manager.watch()
             self._manager.ready()
             await self._loop()
+            self._ended_well = True
         except ShiftworkError as error:
             self._fatal = self._fatal or error
         finally:
@@ -269,6 +271,8 @@ class Service:
             )
         except (StoreBusy, sqlite3.OperationalError, OSError) as error:
             self._said.warn(f"the new configuration is not in force yet: {error}; send SIGHUP again")
+            if not self._config.listens:
+                await self._door.stop()  # what was let in listens, and nobody would answer
             return "the new configuration is not in force yet"
         self._config = fresh
         self._engine.reconfigure(fresh)
@@ -341,7 +345,8 @@ class Service:
         self._manager.close()
         self._said.plain(terminal.left_words(left, screen.command("run", config=self._config.file)))
         if self._waking.hosted:  # a thread that a plug-in left behind is not waited for
-            end_anyway(AT_ONCE_S, status=self._fatal.exit_code if self._fatal is not None else 0)
+            fault = 0 if self._ended_well else 1
+            end_anyway(AT_ONCE_S, status=fault if self._fatal is None else self._fatal.exit_code)
 
     def _grace_s(self) -> float:
         return self._config.daemon.grace if self._stops < 2 else 0.0

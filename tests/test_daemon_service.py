@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -525,6 +527,33 @@ async def comes(condition, seconds=30.0):
     while not condition():
         assert time.monotonic() < end
         await asyncio.sleep(0.05)
+
+
+def test_a_reload_that_finds_the_store_busy_leaves_no_port_open_that_nobody_serves(world, monkeypatch):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+
+    async def story(running, said):
+        await comes(lambda: any("Drop a file" in line for line in said))
+        running._store.db.wait_s = 0.2
+        text = world.config.read_text()
+        world.config.write_text(
+            text.replace("[queues.work]\n", '[queues.work]\nconstraints = ["a new one"]\n')
+            + f'[http]\nbind = "127.0.0.1:{port}"\n'
+        )
+        with (world.state / "store.lock").open("r+") as gate:
+            fcntl.flock(gate, fcntl.LOCK_EX)
+            running._asked_to_reload()
+            await comes(lambda: any("is not in force yet" in line for line in said))
+        await asyncio.sleep(0.1)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port), 5)
+        running._asked_to_reload()
+        await comes(lambda: any("it is in force" in line for line in said))
+        socket.create_connection(("127.0.0.1", port), 5).close()
+
+    serve_here(world, monkeypatch, story)
 
 
 def test_a_jump_of_the_clock_is_written_down_once_and_makes_no_burst(world, monkeypatch):
