@@ -26,6 +26,8 @@ def banner(config: Config, store: SqliteStore, url: str | None = None) -> Iterat
         yield f"{name:{width}}  {_queue_words(queue, config)}"
     if url is not None:
         yield from http_lines(config, url)
+    for name, trigger in config.triggers.items():
+        yield f"trigger {name}  {trigger.kind}  → {', '.join(trigger.queues)}"
     open_items = store.views.left()["open"]
     if open_items:
         yield f"{screen.count(open_items, 'open item')} from before"

@@ -74,7 +74,8 @@ def crash_words(one: Reclaimed, how: str, limit: int, commands: Callable[..., st
     if one.flag_id:
         what = f"waits for you: crashed {_times(one.crashes)}   → {commands('show', one.flag_id)}"
     else:
-        what = f"session {how or _cause_words(one.cause)} (crash {one.crashes} of {limit}); it is tried again"
+        ended = f"ended with {how}" if how.startswith("exit ") else how or _cause_words(one.cause)
+        what = f"session {ended} (crash {one.crashes} of {limit}); it is tried again"
     return f"{shown(one.queue)}  {one.item_id}  {what}"
 
 
@@ -127,7 +128,7 @@ def _outcome_words(message: Mapping[str, Any], commands: Callable[..., str]) -> 
         flag = message.get("flag")
         return f"waits for you: {why}   → {commands('show', flag) if flag else commands('flags')}"
     if outcome == "failed":
-        return f"{why}; it is tried again later"
+        return f"{why}; it is tried again   → {commands('why', message['item'])}"
     if outcome == "released":
         return f"given back: {why}"
     if outcome == "conflict":

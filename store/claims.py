@@ -23,6 +23,7 @@ from store.database import Database, marks
 from store.errors import CheckpointConflict
 from store.events import Events
 from store.keys import spread
+from store.text import death_words
 
 DELAYS_AFTER_FAILURE_S = (2.0, 10.0, 60.0, 300.0)
 MAX_CRASH_DELAY_S = 60.0
@@ -350,7 +351,7 @@ def _wake_due(conn: sqlite3.Connection, queue: str, now: float) -> None:
 
 def _crash_ask(lease: Lease, crashes: int, cause: str, *, reentrant: bool) -> Ask:
     times = "1 session" if crashes == 1 else f"{crashes} sessions"
-    stuck = f"crashed {times} in a row (last cause: {cause})"
+    stuck = f"crashed {times} in a row (the last time {death_words(cause)})"
     if not reentrant:
         stuck += "; it must not be repeated unasked"
     return Ask(

@@ -11,6 +11,20 @@ T = TypeVar("T", list[Any], dict[str, Any])
 _RISKY = frozenset({"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"})
 
 
+_DEATHS = {
+    "daemon": "the daemon died with it",
+    "worker": "its process died",
+    "deadline": "it was killed past its deadline",
+    "expired": "it held its claim too long",
+    "gate": "it was killed: it hung while holding the store's write gate",
+}
+
+
+def death_words(cause: str) -> str:
+    """How a session ended that crashed, for a person; ``cause`` as it is stored."""
+    return _DEATHS.get(cause, cause)
+
+
 def shown(text: str, limit: int | None = None) -> str:
     r"""``text`` on one line with every control, format and bidi character escaped; cut to ``limit`` characters.
 

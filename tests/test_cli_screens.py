@@ -187,6 +187,10 @@ def test_what_crashed_or_failed_says_so_instead_of_try_again(desk):
         world.session()
         world.now += 3600
     assert "the decider failed 5 times in a row" in desk.lines("flags")[2]
+    told = " ".join(" ".join(desk.lines("log", "q-0001")).split())
+    assert (
+        "· asked f-0001 · the decider failed 5 times in a row: exit 3: no such model · tokens unknown" in told
+    )
 
 
 def test_a_flag_is_shown_with_all_that_is_needed_to_answer_it(desk):

@@ -176,6 +176,13 @@ DECIDERS = {
         "class Plug(Decider):\n    def decide(self, request, *, timeout_s): raise DeciderFailure('out of ink')\n",
         "out of ink",
     ),
+    "away": (
+        (
+            "class Plug(Decider):\n"
+            "    def decide(self, request, *, timeout_s): raise DeciderFailure('the desk is closed', away=True)\n"
+        ),
+        "the desk is closed",
+    ),
     "gives-three": (
         "class Plug(Decider):\n    def decide(self, request, *, timeout_s): return 3\n",
         "gave int",
@@ -204,6 +211,9 @@ def test_broken_deciders_are_decider_failures_and_everything_else_runs(world):
     causes = dict(here.rows("SELECT queue, cause FROM sessions WHERE outcome = 'failed' ORDER BY id DESC"))
     for name, (_, words) in DECIDERS.items():
         assert words in causes[name], causes
+        blamed = not causes[name].startswith("its decider cannot be asked: ")
+        assert blamed == (name not in ("no-import", "no-decide", "away")), causes
+    assert "no_such_module" in here.problems()["decider:no-import"]
     assert here.value("SELECT count(*) FROM sessions WHERE outcome = 'crashed'") == 0
     assert "deciders.no-import    disabled: " in here.command("check-config").stderr
     assert here.stop() == 0

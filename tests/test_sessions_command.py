@@ -73,8 +73,9 @@ def test_no_reply_is_a_decider_failure_that_says_how(tmp_path, code, words):
 
 def test_a_program_that_is_not_there_is_named(tmp_path):
     decider = CommandDecider(("./nowhere",), timeout_s=1, max_output=100, folder=str(tmp_path))
-    with pytest.raises(DeciderFailure, match=r"\./nowhere cannot be started"):
+    with pytest.raises(DeciderFailure, match=r"\./nowhere cannot be started") as told:
         decider.decide({}, timeout_s=1)
+    assert told.value.away, "it is missing for every item: none is to blame"
 
 
 def test_endless_output_is_cut_and_the_program_ended(tmp_path):

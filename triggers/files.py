@@ -168,7 +168,7 @@ class FilesTrigger:
         for line in report.said:
             self._said(line)
         if report.new and self._wake is not None:
-            self._wake([box.spec.queue], why=f"{report.new} from {shown(str(box.spec.folder))}")
+            self._wake([box.spec.queue], why=f"{report.new} new in {shown(str(box.spec.folder))}")
         if report.missing or report.folders:
             await self._watch_folders(box, report.folders)
 

@@ -183,7 +183,7 @@ def _meaning_lines(file: Path, meaning: Mapping[str, Any], warnings: int) -> Ite
         yield f"timer {name}  next {', '.join(times.stamp(at, dated=True) for at in ticks)} {screen.zone()}"
     for use in meaning["plugins"]:
         what = f"{use['section'].removesuffix('s')} {use['name']}"
-        broken = f"  {shown(use['broken'])}" if use["broken"] else ""
+        broken = "  disabled, see the warning" if use["broken"] else ""
         yield f"{what}  {shown(use['kind'])} from {shown(use['distribution'])} {shown(use['version'])}{broken}"
     url = meaning["http"]
     for name, hook in meaning["webhooks"].items():

@@ -106,7 +106,8 @@ def _plugin(use: Mapping[str, str]) -> Finding:
     table = f"{use['section'].removesuffix('s')} {use['name']}"
     words = f"{table}: {use['kind']} from {use['distribution']} {use['version']}"
     if use["broken"]:
-        return Finding("bad", "plug-in", shown(f"{words}; {use['broken']}"))
+        why = use["broken"].replace(f"{use['kind']} from {use['distribution']} {use['version']} ", "")
+        return Finding("bad", "plug-in", shown(f"{words}; {why}"))
     return Finding("good", "plug-in", shown(words))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from daemon.cli import cells, screen, times
 from store import moments
 from store.answers import open_questions
-from store.text import shown
+from store.text import death_words, shown
 
 _LABELS = 34
 EVIDENCE = 5
@@ -37,7 +37,7 @@ def lines(flag: dict[str, Any], now: float, *, config: str | os.PathLike[str]) -
     yield from cells.labelled("STUCK", shown(flag["stuck"]))
     tried = [one for one in flag["tried"] if one["outcome"] != "running"]
     for number, one in enumerate(tried):
-        cause = f": {shown(one['cause'])}" if one["cause"] else ""
+        cause = f": {shown(death_words(one['cause']))}" if one["cause"] else ""
         yield from cells.labelled(
             "TRIED" if number == 0 else "", f"session {one['id']} {one['outcome']}{cause}"
         )

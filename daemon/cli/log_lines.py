@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from daemon.cli import screen, times
-from store.text import shown
+from store.text import death_words, shown
 
 _WORDS = 300
 _BY = {"code": "code", "model": "the model", "person": "a person"}
@@ -35,7 +35,7 @@ def _session(event: Mapping[str, Any], now: float) -> Iterator[str]:
     elif session["end_version"] is None:
         yield f"{session['outcome']}: {shown(session['cause'], _WORDS)}; nothing of it was recorded"
     else:
-        yield _checkpoint(session, data)
+        yield _checkpoint(session, decision, data)
 
 
 def _context(session: Mapping[str, Any], data: Mapping[str, Any]) -> str:
@@ -68,20 +68,26 @@ def _decision(decision: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[
         yield f"because {shown(body['reason'], _WORDS)}"
 
 
-def _checkpoint(session: Mapping[str, Any], data: Mapping[str, Any]) -> str:
+def _checkpoint(
+    session: Mapping[str, Any], decision: Mapping[str, Any] | None, data: Mapping[str, Any]
+) -> str:
     parts = [f"checkpoint v{session['start_version']} → v{session['end_version']}", session["outcome"]]
     if data.get("flag"):
         parts.append(f"asked {data['flag']}")
-    if session["outcome"] not in ("answered", "flagged") and session["cause"]:
+    told = decision is not None and session["outcome"] in ("answered", "flagged")  # its reason stands above
+    if session["cause"] and not told:
         parts.append(shown(session["cause"], _WORDS))
-    return " · ".join([*parts, _cost(session)])
+    return " · ".join([*parts, *_cost(session, decision)])
 
 
-def _cost(session: Mapping[str, Any]) -> str:
+def _cost(session: Mapping[str, Any], decision: Mapping[str, Any] | None) -> Iterator[str]:
+    """Tokens and money; what is unknown is called so, except where code decided and counts nothing."""
     tokens = [session["input_tokens"], session["output_tokens"]]
     known = [one for one in tokens if one is not None]
-    said = f"{sum(known)} tokens" if known else "no tokens told"
-    return said if session["cost"] is None else f"{said}, ${session['cost']:.2f}"
+    if not known and decision is not None and decision["decided_by"] == "code":
+        return
+    said = f"{sum(known)} tokens" if known else "tokens unknown"
+    yield said if session["cost"] is None else f"{said}, ${session['cost']:.2f}"
 
 
 def _plain(event: Mapping[str, Any], now: float) -> str:
@@ -120,7 +126,8 @@ def _resolved(data: Mapping[str, Any], now: float) -> str:
 
 def _crashed(data: Mapping[str, Any], _now: float) -> str:
     asked = f"; asked {data['flag']}" if data.get("flag") else ""
-    return f"crashed ({shown(str(data.get('cause')))}), {data.get('crashes')} in a row of {data.get('limit')}{asked}"
+    how = shown(death_words(str(data.get("cause"))))
+    return f"crashed ({how}), {data.get('crashes')} in a row of {data.get('limit')}{asked}"
 
 
 def _paused(data: Mapping[str, Any], _now: float) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from daemon.cli import cells, reach, screen, shapes, times
 from store import moments
 from store.errors import NotFound
-from store.text import shown, shown_block
+from store.text import death_words, shown, shown_block
 
 BODY_LINES = 15
 NEWEST = 5
@@ -123,7 +123,7 @@ def _session(session: dict[str, Any], now: float) -> str:
     ended = session["ended_at"]
     lasted = (now if ended is None else ended) - session["started_at"]
     at = times.moment(session["started_at"], now)
-    cause = f": {shown(session['cause'])}" if session["cause"] else ""
+    cause = f": {shown(death_words(session['cause']))}" if session["cause"] else ""
     return f"{session['id']} {session['outcome']} {at}, {max(lasted, 0.0):.1f} s{cause}"
 
 

@@ -59,7 +59,7 @@ def wait_of(
         words = f"waits for its queue: {since}; resuming the queue ends the wait"
         return Wait(words, "person", "Go on", ("resume", shown(facts["queue"])))
     if away is not None and running and _is_ready(facts, now):
-        since = _at(away["since_at"], now)
+        since = f"{times.moment(away['since_at'], now)} {screen.zone()}"
         why = f"its decider cannot be asked since {since} ({shown(away['detail'], 120)})"
         return Wait(f"ready; {why}; it is asked again by itself", "time", "Try now", ("retry", item))
     return _ready(facts, running=running, now=now)

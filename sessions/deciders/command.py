@@ -73,7 +73,9 @@ class CommandDecider:
             )
         except OSError as error:
             _adopt_orphans(False)
-            raise DeciderFailure(f"{self._argv[0]} cannot be started: {error.strerror}") from error
+            raise DeciderFailure(  # the program is the same for every item: none is to blame
+                f"{self._argv[0]} cannot be started: {error.strerror}", away=True
+            ) from error
         talk = _Talk(process, data, self._max_output)
         try:
             talk.run(limit_s)

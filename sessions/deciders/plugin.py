@@ -20,7 +20,9 @@ from store.errors import PluginBroken
 
 
 class PluginDecider:
-    """Loads the plug-in when a session first needs it, so that a broken one harms only the items that do."""
+    """Loads the plug-in when a session first needs it. One that cannot be made was asked about no item, so no item is
+    blamed: it is ``away``, as a model's server is.
+    """
 
     def __init__(self, kind: str, options: Mapping[str, Any], *, name: str, folder: Path) -> None:
         self.kind = kind
@@ -73,13 +75,13 @@ class PluginDecider:
         except MemoryError:
             raise
         except PluginBroken as error:
-            self._failure = DeciderFailure(str(error))
+            self._failure = DeciderFailure(str(error), away=True)
         except BaseException as error:  # noqa: BLE001 - its constructor
-            self._failure = self._failed(error)
+            self._failure = self._failed(error, away=True)
 
-    def _failed(self, error: BaseException) -> DeciderFailure:
+    def _failed(self, error: BaseException, *, away: bool = False) -> DeciderFailure:
         raw = "".join(traceback.format_exception(error))[-4000:]
-        return DeciderFailure(f"decider {self.kind}: {plugins.said(error)}", raw=raw)
+        return DeciderFailure(f"decider {self.kind}: {plugins.said(error)}", raw=raw, away=away)
 
     def _made(self) -> Any:
         from pydantic import ValidationError
@@ -129,5 +131,7 @@ def _plain(failure: DeciderFailure) -> DeciderFailure:
         raw=str(failure.raw),
         retry_after_s=float(after) if isinstance(after, int | float) else None,
         permanent=bool(failure.permanent),
+        away=bool(failure.away),
+        suspect=bool(failure.suspect),
         wire=wire if isinstance(wire, Sequence) and all(isinstance(one, Wire) for one in wire) else (),
     )
