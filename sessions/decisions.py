@@ -10,6 +10,7 @@ alternatives, evidence, premises, conclusions, units, a note, lessons and usage.
 
 from __future__ import annotations
 
+import unicodedata
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
@@ -21,7 +22,9 @@ MAX_COST = 1e12
 
 
 def _words(value: str) -> str:
-    if not value.strip():
+    if not any(
+        unicodedata.category(char)[0] not in "CZ" for char in value
+    ):  # zero-width signs say nothing, too
         raise ValueError("must not be blank")
     return value
 

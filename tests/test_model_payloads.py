@@ -250,6 +250,22 @@ def test_a_key_that_comes_back_escaped_is_masked_too(fresh, slashes):
         assert not file.is_file() or b"7d6c5b4a" not in file.read_bytes(), file.name
 
 
+def test_a_key_that_a_model_says_in_its_decision_is_masked_before_it_is_read(fresh):
+    """The arguments of a call are JSON in a text in JSON; what they say goes into answers, notes and later prompts."""
+    key = 'sk/live/9f"8e\\7d6c5b4a'
+    said = {"reason": "as asked", "text": f"It is {key}, or {json.dumps(key)}.", "citations": []}
+    call = {"id": "c", "type": "function", "function": {"name": "answer", "arguments": json.dumps(said)}}
+    body = {"choices": [{"message": {"role": "assistant", "content": None, "tool_calls": [call]}}]}
+    with ModelServer(act(body)) as server:
+        fresh.use(server, "openai")
+        (fresh.folder / "api.key").write_text(key)
+        item = fresh.hand()
+        ended = fresh.session()
+    assert (ended.outcome, fresh.item(item)["result"]["text"]) == ("answered", 'It is ***, or "***".')
+    for file in fresh.state.rglob("*"):
+        assert not file.is_file() or b"7d6c5b4a" not in file.read_bytes(), file.name
+
+
 def test_both_calls_of_a_repair_are_in_the_bill(fresh):
     payload = payload_of("anthropic_two_uses")
     ended, _ = run(fresh, payload, step_of(payload_of("anthropic_one_use"), fresh.server))

@@ -77,6 +77,7 @@ def test_everything_a_decision_may_carry_is_taken():
         ({**ANSWER, "decision": "rewind"}, "name", "later version"),
         ({**ANSWER, "confidence": 1}, "schema", "confidence"),
         ({**ANSWER, "text": "  \n"}, "schema", "blank"),
+        ({**ANSWER, "text": "\u200b\u2060 \x00"}, "schema", "blank"),
         ({**ANSWER, "reason": ""}, "schema", "reason"),
         ({**ANSWER, "text": 42}, "schema", "text"),
         ({**FLAG, "questions": []}, "schema", "questions"),

@@ -43,6 +43,9 @@ SECRET_FROM_CHARS: Final = 12
 headers only, which are masked by their names.
 """
 
+ESCAPED_AGAIN: Final = 3
+"""JSON in a call's arguments in a reply; and a reply that is told of in another."""
+
 MASK: Final = "***"
 
 
@@ -281,9 +284,14 @@ class _Call:
 
 
 def _forms(key: str) -> list[str]:
-    """A key as it is, and as JSON writes it: quotes and backslashes escaped, by some writers slashes too."""
-    escaped = json.dumps(key)[1:-1]
-    return sorted({key, escaped, escaped.replace("/", "\\/")}, key=len, reverse=True)
+    """A key as it is, and as JSON writes it: quotes and backslashes escaped, by some writers slashes too; again and
+    again where JSON stands as a text in JSON, as the arguments of a call do.
+    """
+    forms = {key}
+    for _ in range(ESCAPED_AGAIN):
+        written = {json.dumps(form)[1:-1] for form in forms}
+        forms |= written | {form.replace("/", "\\/") for form in written}
+    return sorted(forms, key=len, reverse=True)
 
 
 class _TooMuch(Exception):
