@@ -6,7 +6,7 @@ The work is three steps an item (take it, decide at once, record the result), by
 the next. What each does for it:
 
     Shiftwork     benchmarks/engine.py: a worker process, items handed in before, whole sessions with an instant
-                  decider; two commits, notes, the event log, and an answer file, which the peers do not write
+                  decider; two commits at most, notes, the event log, and an answer file, which the peers do not write
     DBOS          a workflow of three steps, called directly (its queue polls and would cost more); five commits;
                   SQLite as DBOS ships it, and again with the write-ahead log switched on
     LangGraph     a graph of three nodes, a thread an item, its SQLite checkpointer, durability="sync"

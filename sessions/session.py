@@ -5,7 +5,7 @@
 Each is a named step. A session decides at most once, writes in two commits (the claim and the checkpoint), and may die
 between any two lines: what is not checkpointed did not happen, and what is, happened once.
 
-    claim       commit 1: lease, attempt + 1, session row
+    claim       commit 1: lease, attempt + 1, session row; behind a quick session it rides on that one's commit 2
     verify      are the inputs what they were recorded as; are the sources on disk the ones indexed
     context     a pure function of store, sources and now
     admit       caps say yes before anything is spent

@@ -122,3 +122,19 @@ def _question(one: dict[str, Any]) -> dict[str, Any]:
         else []
     )
     return {**one, "question": str(one.get("question", "")), "options": kept}
+
+
+def alert_dict(row: sqlite3.Row, now: float) -> dict[str, Any]:
+    """A firing alert: since when, who was told, who took it on."""
+    number = row["number"]
+    return {
+        "key": row["key"],
+        "severity": row["severity"],
+        "since_at": row["since_at"],
+        "age_s": max(0.0, now - row["since_at"]),
+        "id": None if number is None else f"E-{number:04d}",
+        "told_at": row["told_at"],
+        "acked": row["acked_until_at"] is not None and now < row["acked_until_at"],
+        "acked_by": row["acked_by"],
+        "acked_until_at": row["acked_until_at"],
+    }

@@ -21,6 +21,7 @@ from store.database import Database
 from store.errors import no_flag, no_item
 from store.text import parsed
 from store.view_rows import (
+    alert_dict,
     conclusion_dict,
     event_dict,
     flag_dict,
@@ -65,7 +66,7 @@ class Views:
                 "queues": counts,
                 "paused_queues": sorted(queue for queue, one in counts.items() if one["queue_paused"]),
                 "depth_history": counting.depth_history(conn, counts, now) if history else [],
-                "alerts": [_alert(row, now) for row in conn.execute(_FIRING)],
+                "alerts": [alert_dict(row, now) for row in conn.execute(_FIRING)],
                 "problems": [
                     {**dict(row), "age_s": max(0.0, now - row["since_at"])} for row in conn.execute(_PROBLEMS)
                 ],
@@ -375,21 +376,6 @@ def _told(conn: sqlite3.Connection, event: dict[str, Any]) -> dict[str, Any]:
         ).fetchone()
         decision = None if chosen is None else {**dict(chosen), "body": parsed(chosen["body"], {})}
     return {**event, "session": session, "decision": decision}
-
-
-def _alert(row: sqlite3.Row, now: float) -> dict[str, Any]:
-    number = row["number"]
-    return {
-        "key": row["key"],
-        "severity": row["severity"],
-        "since_at": row["since_at"],
-        "age_s": max(0.0, now - row["since_at"]),
-        "id": None if number is None else f"E-{number:04d}",
-        "told_at": row["told_at"],
-        "acked": row["acked_until_at"] is not None and now < row["acked_until_at"],
-        "acked_by": row["acked_by"],
-        "acked_until_at": row["acked_until_at"],
-    }
 
 
 def _size(path: str) -> int:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from daemon import folders, packages
+from daemon.banner import http_lines
 from daemon.cli import light, screen, times
 from daemon.config import Config, lines_of, read
 from daemon.config_words import Problem, key_text, report, without_secrets
@@ -164,11 +165,13 @@ def _print(
     elif show and config is not None:
         screen.out("\n".join(toml_lines(without_secrets(json.loads(config.to_json())))))
     else:
-        for line in _meaning_lines(file, meaning, len(warnings)):
+        for line in _meaning_lines(file, meaning, len(warnings), config):
             screen.out(line)
 
 
-def _meaning_lines(file: Path, meaning: Mapping[str, Any], warnings: int) -> Iterator[str]:
+def _meaning_lines(
+    file: Path, meaning: Mapping[str, Any], warnings: int, config: Config | None
+) -> Iterator[str]:
     doubts = f", {screen.count(warnings, 'warning')}" if warnings else ""
     yield f"{screen.quoted(file)} is good{doubts} · state {screen.quoted(meaning['state_dir'])}"
     for name, queue in meaning["queues"].items():
@@ -185,11 +188,8 @@ def _meaning_lines(file: Path, meaning: Mapping[str, Any], warnings: int) -> Ite
         what = f"{use['section'].removesuffix('s')} {use['name']}"
         broken = "  disabled, see the warning" if use["broken"] else ""
         yield f"{what}  {shown(use['kind'])} from {shown(use['distribution'])} {shown(use['version'])}{broken}"
-    url = meaning["http"]
-    for name, hook in meaning["webhooks"].items():
-        yield f"webhook {name}  POST {url}/hooks/{name}  → {hook['queue']}  ({hook['scheme']})"
-    if url and not meaning["webhooks"]:
-        yield f"http  {url}  health only: there is no webhook"
+    if config is not None and config.listens:
+        yield from http_lines(config, meaning["http"])
     services = meaning["services"]
     if services:
         yield f"services  {', '.join(f'{tag} {number}' for tag, number in sorted(services.items()))}"
