@@ -118,7 +118,7 @@ class Database:
         return len(self._riders)
 
     def connection(self) -> sqlite3.Connection:
-        """This thread's connection, with every pragma set; opened again after a fork."""
+        """This thread's connection, with every pragma set; opened again after a fork. Raises StoreGone."""
         if self._pid != os.getpid():
             self._local, self._open, self._pid, self._identity = threading.local(), [], os.getpid(), None
         conn: sqlite3.Connection | None = getattr(self._local, "conn", None)
@@ -127,6 +127,8 @@ class Database:
             try:
                 conn = connect(self.path, read_only=self.read_only)
             except sqlite3.OperationalError as error:  # it needs room on the disk, too
+                if self._identity is not None and self._identity != identity(self.path):
+                    raise self.gone() from error
                 self._tell_of_the_disk(error)
                 raise
             self._local.conn = conn

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from store_conformance import NOW, answered, claim, hand
@@ -314,6 +315,20 @@ def test_a_database_replaced_under_a_running_process_is_noticed(state):
     (state / "copy.db").replace(state / "shiftwork.db")
     with pytest.raises(StoreGone, match="replaced or removed"):
         store.db.refuse_if_gone()
+
+
+def test_a_thread_that_opens_a_database_that_was_moved_away_says_that_it_is_gone_and_not_that_the_disk_fails(
+    state,
+):
+    """FIELD 22: a failing disk would be waited for."""
+    store = open_store(state)
+    told = []
+    store.db.on_disk_trouble = told.append
+    store.db.refuse_if_gone()
+    (state / "shiftwork.db").rename(state / "moved.db")
+    with ThreadPoolExecutor(1) as thread, pytest.raises(StoreGone, match="replaced or removed"):
+        thread.submit(store.db.rows, "SELECT 1").result()
+    assert told == []
 
 
 def test_nothing_is_committed_to_a_database_that_was_unlinked(state):

@@ -21,6 +21,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from store.contract import IntakePart
+from store.database import DISK_CODES
 from store.errors import CapReached, InputRefused, StoreBusy
 from store.intake import Constraint, Handed, Taken
 from store.text import first_line, shown
@@ -37,15 +38,7 @@ MAX_CONSTRAINT = 2000
 MAX_PRIORITY = 1000
 CONSTRAINT_KINDS = ("scope", "prohibition", "acceptance", "interface")
 KEYS = ("key", "title", "priority", "not_before", "constraints")
-_PASSING = frozenset(
-    {
-        sqlite3.SQLITE_FULL,
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_LOCKED,
-        sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_READONLY,
-    }
-)
+_PASSING = DISK_CODES | {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _LATEST = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 
 
