@@ -161,8 +161,9 @@ class Books:
         for name, words in news:
             key = f"decider:{name}"
             if words:
+                said = words.removeprefix("its decider ").removeprefix("cannot be asked: ")
                 self._store.alerts.raise_problem(
-                    key, queue=None, kind="away", detail=f"{name}: {words}", now=now
+                    key, queue=None, kind="away", detail=f"{name}: {said}", now=now
                 )
             else:
                 self._store.alerts.clear_problem(key)

@@ -349,3 +349,19 @@ def test_a_cold_status_costs_at_most_three_times_import_sqlite3(desk, items, tmp
     plain, status = (statistics.median(column) for column in zip(*pairs, strict=True))
     print(f"{items} items: import sqlite3 {plain:.1f} ms, status {status:.1f} ms, {status / plain:.2f} ×")
     assert status <= 3 * plain
+
+
+def test_a_decider_that_is_away_stands_where_its_alert_points_to(desk):
+    world = desk.world()
+    world.store.alerts.raise_problem(
+        "decider:model",
+        queue=None,
+        kind="away",
+        detail="model: refused: the server answered 401",
+        now=world.now,
+    )
+    assert re.search(
+        r"^decider model: away for \d+[sm]: refused: the server answered 401$",
+        "\n".join(desk.lines("status")),
+        re.MULTILINE,
+    )

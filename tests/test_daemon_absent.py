@@ -148,7 +148,7 @@ def test_problems_of_what_the_configuration_no_longer_has_are_over_and_no_others
 
 def test_it_is_a_problem_until_the_decider_is_back_and_a_page_when_it_lasts(books):
     one, store = books
-    look(one, 1000.0, deciders=[("model", "http://h answered 503")])
+    look(one, 1000.0, deciders=[("model", "its decider cannot be asked: http://h answered 503")])
     (problem,) = store.alerts.facts(now=1000.0, flag_age_s=60.0).problems
     assert (problem.key, problem.detail) == ("decider:model", "model: http://h answered 503")
     policy = policy_from(one.config.notify)

@@ -71,6 +71,10 @@ def _json(found: dict[str, Any], daemon: Running, now: float) -> dict[str, Any]:
     }
 
 
+_OUT = {"trigger": "disabled", "decider": "away"}
+"""Problems whose alert points here, so that their words stand here."""
+
+
 def _lines(
     found: dict[str, Any], daemon: Running, now: float, config: str, *, created: bool
 ) -> Iterator[str]:
@@ -82,10 +86,11 @@ def _lines(
     for queue in found["paused_queues"]:
         yield f"{shown(queue)} is paused; go on:  {screen.command('resume', shown(queue), config=config)}"
     for problem in found["problems"]:
-        if problem["key"].startswith("trigger:"):
-            name, age = shown(problem["key"].partition(":")[2]), moments.age(problem["age_s"])
+        what, _, name = shown(problem["key"]).partition(":")
+        if what in _OUT:
+            words = shown(problem["detail"].removeprefix(f"{name}: "), 300)
             yield from cells.wrap(
-                f"disabled for {age}: {shown(problem['detail'], 300)}", first=f"trigger {name}: "
+                f"{_OUT[what]} for {moments.age(problem['age_s'])}: {words}", first=f"{what} {name}: "
             )
     for alert in found["alerts"]:
         quiet = f", quiet by {shown(alert['acked_by'])}" if alert["acked"] else ""
