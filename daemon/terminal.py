@@ -6,7 +6,6 @@ dates lines itself, so there they carry no time; warnings carry their level.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from daemon import journal
-from daemon.cli import times
+from daemon.cli import screen, times
 from store.claims import Reclaimed
 from store.text import shown
 
@@ -110,9 +109,8 @@ def rest_words(left: Mapping[str, int]) -> str:
 
 def path_words(path: str | Path) -> str:
     """A path as a person reads it best from the current folder."""
-    absolute, here = os.path.abspath(path), os.getcwd()
-    below = here != "/" and absolute.startswith(f"{here}/")
-    return shown(f".{absolute[len(here) :]}" if below else absolute)
+    below = screen.from_here(path)
+    return shown(f"./{below}" if below not in {None, "."} else screen.absolute(path))
 
 
 def _outcome_words(message: Mapping[str, Any], commands: Callable[..., str]) -> str:

@@ -41,6 +41,9 @@ class Database(Protocol):
     def write(self, *, point: str, wait_s: float | None = None) -> AbstractContextManager[Any]:
         """One transaction."""
 
+    def refuse_if_gone(self) -> None:
+        """Raise StoreGone when the store is no longer the one that was opened."""
+
     def ride_along(self, rider: Callable[[Any], None]) -> None:
         """Let ``rider`` write in this process's next commit."""
 

@@ -97,6 +97,15 @@ def test_in_the_root_folder_paths_keep_their_slash(monkeypatch):
     assert terminal.path_words("/srv/out/a.md") == "/srv/out/a.md"
 
 
+def test_a_current_folder_that_is_gone_costs_no_words(tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert screen.quoted("/etc/x.toml") == terminal.path_words("/etc/x.toml") == "/etc/x.toml"
+    assert screen.command("run", config="/etc/x.toml").endswith(" --config /etc/x.toml run")
+
+
 def test_a_program_of_the_current_folder_is_not_looked_for_on_path(tmp_path, monkeypatch):
     program = tmp_path / "shiftwork"
     program.write_text("#!/bin/sh\necho here\n")

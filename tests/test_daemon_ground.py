@@ -35,6 +35,16 @@ def test_a_state_folder_that_is_removed_ends_the_daemon_as_refused_and_is_not_bu
     assert (world.folder / "in-work" / "two.md").exists()
 
 
+def test_a_whole_folder_that_is_removed_ends_the_daemon_in_words_and_nothing_is_built_again(world):
+    """FIELD 9, 22, from that very folder."""
+    world.start()
+    world.add("one")
+    world.until_done(1)
+    remove(world.folder)
+    assert world.process.wait(60) == 70
+    assert not world.folder.exists()
+
+
 def test_a_lease_whose_owner_cannot_be_seen_from_here_is_taken_back_when_it_ends(world):
     item = world.add("one")
     store = open_store(world.state)

@@ -13,8 +13,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from triggers_world import World, make_world
+from triggers_world import NOW, World, make_world
 
+from store.errors import StoreGone
 from triggers.inbox import names
 from triggers.inbox.stability import Look, observe, ready_at
 from triggers.inbox.walk import walk
@@ -556,6 +557,17 @@ def test_a_busy_store_leaves_the_files_in_the_inbox_and_is_tried_again_in_a_minu
     later = world.scan(now + 122)
     assert len(later.taken) == 1
     assert len(later.refused) == 1
+
+
+def test_an_inbox_that_goes_together_with_the_store_is_not_made_anew(tmp_path):
+    """FIELD 9, 22: what would say that it was there before is gone, too."""
+    world = make_world(tmp_path)
+    world.scan()
+    shutil.rmtree(world.inbox)
+    shutil.rmtree(tmp_path / "state")
+    with pytest.raises(StoreGone):
+        world.scan(NOW + 60)
+    assert not world.inbox.exists()
 
 
 @contextmanager

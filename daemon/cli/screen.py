@@ -59,16 +59,27 @@ def quoted(path: str | os.PathLike[str]) -> str:
     """A path as a shell takes it, relative to the current folder where that is shorter and stays below it."""
     import shlex
 
-    text = os.fspath(path)
-    absolute = os.path.abspath(text)
-    here = os.getcwd()
-    if absolute == here:
-        text = "."
-    elif here != "/" and absolute.startswith(f"{here}/"):
-        text = os.path.relpath(absolute, here)
-    else:
-        text = absolute
+    text = from_here(path) or absolute(path)
     return shlex.quote(text if not text.startswith("-") else f"./{text}")
+
+
+def from_here(path: str | os.PathLike[str]) -> str | None:
+    """A path as it is called from the current folder; None where it lies elsewhere, or that folder is gone."""
+    try:
+        whole, here = os.path.abspath(path), os.getcwd()
+    except OSError:
+        return None
+    if whole == here:
+        return "."
+    return whole.removeprefix(f"{here}/") if here != "/" and whole.startswith(f"{here}/") else None
+
+
+def absolute(path: str | os.PathLike[str]) -> str:
+    """A path as it is called from anywhere."""
+    try:
+        return os.path.abspath(path)
+    except OSError:  # the current folder is gone
+        return os.fspath(path)
 
 
 def command(*words: str, config: str | os.PathLike[str] | None = None) -> str:
@@ -97,19 +108,19 @@ def command_anywhere(config: str | os.PathLike[str]) -> tuple[str, str]:
     """What stands before and after the words of a line that somebody copies from a file, in whatever folder."""
     import shlex
 
-    called = os.path.abspath(sys.argv[0] or "shiftwork")
+    called = absolute(sys.argv[0] or "shiftwork")
     if os.path.basename(called) != "shiftwork":
         start = f"{shlex.quote(sys.executable)} -m daemon"
     elif os.path.dirname(called) in _EVERYBODYS:
         start = "shiftwork"
     else:
         start = shlex.quote(called)
-    return start, f" --config {shlex.quote(os.path.abspath(config))}"
+    return start, f" --config {shlex.quote(absolute(config))}"
 
 
 def program() -> str:
     """What to type to call this very program: ``shiftwork`` where PATH leads to it, else a path."""
-    called = os.path.abspath(sys.argv[0] or "shiftwork")
+    called = absolute(sys.argv[0] or "shiftwork")
     if os.path.basename(called) != "shiftwork":
         return f"{_to_run(sys.executable)} -m daemon"
     for folder in os.environ.get("PATH", "").split(os.pathsep):

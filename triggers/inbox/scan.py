@@ -45,6 +45,7 @@ from triggers.inbox.walk import Found
 MAX_BATCH_FILES = 1000
 MAX_BATCH_BYTES = 16 * 1024 * 1024
 MISSING_RETRY_S = 5.0
+VANISHED_RETRY_S = 0.5
 SAID_LINES = 20
 
 _DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
@@ -90,6 +91,7 @@ class _Scan:
         problems = Problems(self.store, self.spec.queue, self.memory)
         listing, missing = None, ""
         try:
+            self.store.db.refuse_if_gone()  # without the notes of what was seen, an inbox would be made anew
             found = place.look(self.spec.folder, self.store.state_dir, self.spec.queue)
             if isinstance(found, place.Missing):
                 missing = found.why
@@ -107,7 +109,9 @@ class _Scan:
                 problems.tell("unstable", self._overdue(), now=self.now)
                 self.memory.said = self.memory.said if self.kept else ""
         except FileNotFoundError:
-            self.due.append(self.now)  # the folder vanished under the scan: the next look says so
+            self.due.append(
+                self.now + VANISHED_RETRY_S
+            )  # something vanished under the scan: the next look says what
         except BenchTaken:
             self._say_once("another Shiftwork is moving files here; waiting for it")
             self.due.append(self.now + MISSING_RETRY_S)
