@@ -77,7 +77,6 @@ def drain(
             }
         )
         ended = run_session(room, claim, following=following)
-        claim = ended.following
         done += 1
         if (
             ended.away is not None
@@ -86,6 +85,9 @@ def drain(
             turn = [name for name in turn if plan.queues[name].decider != away]
         written = _settle(store, outboxes, ended, unmarked, room.clock(), command=plan.command)
         link.send({"type": "session_ended", **_told(ended), "files": written})
+        claim = ended.following
+        if claim is not None:  # its time begins now, however long the files of the one before took
+            claim = claim._replace(deadline_at=room.clock() + plan.limits.session_timeout)
     if left := unmarked.left():  # no commit of ours carried them: the daemon's next one does
         link.send({"type": "marks", "marks": [list(mark) for mark in left]})
     return done

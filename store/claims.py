@@ -156,8 +156,8 @@ class Claims:
             return
         with self._db.write(point="extend") as conn:
             done = conn.execute(
-                "UPDATE leases SET expires_at = ?, heartbeat_at = ? WHERE node_id = ? AND token = ?",
-                (until_at, now, claim.node_id, claim.token),
+                "UPDATE leases SET expires_at = ?, heartbeat_at = ?, deadline_at = ? WHERE node_id = ? AND token = ?",
+                (until_at, now, claim.deadline_at, claim.node_id, claim.token),
             ).rowcount
             if done != 1:
                 raise lost(claim)

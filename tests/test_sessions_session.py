@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
-from session_world import NOW, QUESTION, World, answer, failure, flag, park
+from session_world import NOW, QUESTION, Scripted, World, answer, failure, flag, park
 
+from sessions.config import DaemonLimits
+from sessions.plan import Plan
 from sessions.session import run_session
+from sessions.worker import drain
 from store.claims import Order
 from store.people import Answer
 
@@ -223,6 +227,45 @@ def test_the_next_claim_rides_on_the_checkpoint_of_a_quick_session_and_not_of_a_
         ended = run_session(w.room._replace(clock=lambda: next(clock)), claim, following=lambda: order)  # noqa: B023
         assert (ended.outcome, ended.following is not None) == ("answered", rides)
         assert w.commits() - before == 1
+
+
+class SlowOutbox:
+    """The papers of a store whose outbox lies on a slow disk."""
+
+    def __init__(self, papers):
+        self._papers = papers
+
+    def __getattr__(self, name):
+        return getattr(self._papers, name)
+
+    def due(self, **which):
+        time.sleep(3)
+        return self._papers.due(**which)
+
+
+def test_the_time_of_a_session_whose_claim_rode_begins_when_its_turn_comes(world):
+    """However long the files of the one before took."""
+    w = world()
+    w.now = time.time()
+    w.hand("one")
+    w.hand("two")
+    w.store.papers = SlowOutbox(w.store.papers)
+    allowed = []
+
+    class Asked(Scripted):
+        def decide(self, request, *, timeout_s):
+            allowed.append((timeout_s, w.store.claims.leases()[0].deadline_at - time.time()))
+            return super().decide(request, timeout_s=timeout_s)
+
+    orders = Plan(
+        state_dir=w.state,
+        folder=w.folder,
+        limits=DaemonLimits(session_timeout="30s"),
+        queues={"q": w.policies["q"]},
+        deciders={},
+    )
+    assert drain(orders, w.store, w.link, deciders={"scripted": Asked()}) == 2
+    assert all(seconds > 27 and left > 27 for seconds, left in allowed), allowed
 
 
 def test_a_session_that_failed_claims_nothing_with_its_end(world):
