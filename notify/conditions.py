@@ -4,7 +4,9 @@
     crash:QUEUE      page     nodes that crashed too often in a row and wait for a person; grouped, names them
     rejected:QUEUE   ticket   something handed in was refused
     inbox:QUEUE      page     the folder is gone or a disk full for over 60 s; ticket: anything else about the inbox
+    sources:QUEUE    ticket   a pattern that matches no document, or a document that cannot be read
     trigger          ticket   triggers of plug-ins that do not run
+    decider          page     a decider that could not be asked for ten minutes
     store            page     what is wrong with the store, as far as the store itself can still say so
 
 ``start`` needs no store and is not computed here (``start_alert``).

@@ -40,19 +40,23 @@ def render(alert: Alert, live: Live, cause: Cause | None, *, now: float) -> Mess
     return Message(number, title, "\n".join(body), "failure" if alert.severity == "page" else "warning")
 
 
+HEADLINES = {
+    "flag_age": "flags waited too long in queue ",
+    "crash": "nodes that crash again and again in queue ",
+    "rejected": "refused input in queue ",
+    "inbox": "the inbox of queue ",
+    "sources": "the sources of queue ",
+    "store": "the store",
+    "decider": "a decider that cannot be asked",
+    "trigger": "triggers of plug-ins that do not run",
+}
+"""What each family of alerts is about; the queue's name follows where one ends in a blank."""
+
+
 def headline(key: str) -> str:
     """What an alert is about, without its numbers."""
-    queue = shown(key.partition(":")[2], 80)
-    words = {
-        "flag_age": f"flags waited too long in queue {queue}",
-        "crash": f"nodes that crash again and again in queue {queue}",
-        "rejected": f"refused input in queue {queue}",
-        "inbox": f"the inbox of queue {queue}",
-        "store": "the store",
-        "decider": "a decider that cannot be asked",
-        "trigger": "triggers of plug-ins that do not run",
-    }
-    return words.get(family(key), shown(key, 80))
+    words = HEADLINES.get(family(key), shown(key, 80))
+    return words + shown(key.partition(":")[2], 80) if words.endswith(" ") else words
 
 
 def summary_of(key: str, cause: Cause | None, *, now: float) -> str:

@@ -21,6 +21,7 @@ from daemon import sections
 from daemon.cli.main import _Parser
 from daemon.cli.verbs import VERBS
 from notify.config import NotifySettings, Service
+from notify.messages import HEADLINES
 from sessions import config as sessions_config
 from sessions import decisions, session
 from sessions.deciders.command import KEPT_ENVIRONMENT, CommandDecider
@@ -232,6 +233,14 @@ def test_every_rule_by_which_input_is_refused_is_told():
 
 
 # ---------------------------------------------------------------- the map of the house
+
+
+def test_the_page_about_alerts_lists_every_family_of_them():
+    told = {
+        cells[0].strip("`").partition(":")[0]
+        for cells in rows(section(page("docs/alerts.md"), "Which alerts there are"))
+    }
+    assert told == {*HEADLINES, "start"}
 
 
 def test_the_map_names_every_file_and_no_other():

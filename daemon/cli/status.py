@@ -71,7 +71,7 @@ def _json(found: dict[str, Any], daemon: Running, now: float) -> dict[str, Any]:
     }
 
 
-_OUT = {"trigger": "disabled", "decider": "away"}
+_OUT = {"trigger": "disabled", "decider": "away", "sources": "wrong"}
 """Problems whose alert points here, so that their words stand here."""
 
 
