@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from daemon_world import ENVIRONMENT, World, alive, children
 from notify_receivers import web
+from small_disks import fill, small_disk
 
 from daemon import books, engine, service, starting
 from daemon.terminal import Terminal
@@ -593,31 +594,13 @@ def test_a_grown_write_ahead_log_is_folded_away_when_nothing_goes_on(world, monk
 
 
 @pytest.fixture
-def small_disk(tmp_path):
-    """A disk of 2 MiB, and a way to fill it up."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m", "small", str(folder)], check=False, capture_output=True
-    )
-    if mounted.returncode:
-        pytest.skip("needs the right to mount a small disk")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
-def fill(folder):
-    filler = folder / "filler"
-    with filler.open("wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(b"x" * 4096)
-        except OSError:
-            return filler
+def disk(tmp_path):
+    with small_disk(tmp_path / "disk", "size=2m") as folder:
+        yield folder
 
 
 def test_a_full_disk_that_only_an_inbox_runs_into_is_paged_too_and_commands_say_so(
-    tmp_path, small_disk, monkeypatch
+    tmp_path, disk, monkeypatch
 ):
     """FIELD 21."""
     monkeypatch.setattr(engine, "TROUBLE_S", 1.0)
@@ -625,14 +608,14 @@ def test_a_full_disk_that_only_an_inbox_runs_into_is_paged_too_and_commands_say_
         url = tmp_path / "url"
         url.write_text(f"json://127.0.0.1:{receiver.port}/\n")
         world = World(tmp_path, extra='[notify]\nservices = [{ url_file = "url" }]\n')
-        world.state = small_disk / "state"
+        world.state = disk / "state"
         world.config.write_text(f'state_dir = "{world.state}"\n' + world.config.read_text())
 
         async def story(running, said):
             await comes(lambda: any("Drop a file" in line for line in said))
             await comes(lambda: list(world.state.glob("inboxes/*")))  # the first scan needs room for its note
             await asyncio.sleep(0.3)
-            filler = fill(small_disk)
+            filler = fill(disk)
             add = partial(world.command, "add", "-", input="much " * 4000, check=75)
             done = await asyncio.to_thread(add)
             assert "the store cannot be written: database or disk is full" in done.stderr
@@ -647,21 +630,21 @@ def test_a_full_disk_that_only_an_inbox_runs_into_is_paged_too_and_commands_say_
         assert "cannot use its store" in receiver.got[0]["title"]
 
 
-def test_a_full_disk_is_paged_once_costs_no_crash_and_recovers_alone(tmp_path, small_disk, monkeypatch):
+def test_a_full_disk_is_paged_once_costs_no_crash_and_recovers_alone(tmp_path, disk, monkeypatch):
     """FIELD 21."""
     monkeypatch.setattr(engine, "TROUBLE_S", 1.0)
     with web() as receiver:
         url = tmp_path / "url"
         url.write_text(f"json://127.0.0.1:{receiver.port}/\n")
         world = World(tmp_path, extra='[notify]\nservices = [{ url_file = "url" }]\n')
-        world.state = small_disk / "state"
+        world.state = disk / "state"
         world.config.write_text(f'state_dir = "{world.state}"\n' + world.config.read_text())
         item = world.add("answer when there is room", "--not-before", "4s")
 
         async def story(running, said):
             await comes(lambda: any("Drop a file" in line for line in said))
             await asyncio.sleep(0.3)
-            filler = fill(small_disk)
+            filler = fill(disk)
             await comes(lambda: receiver.got)
             await asyncio.sleep(2.5)  # more tries fail meanwhile
             assert len(receiver.got) == 1

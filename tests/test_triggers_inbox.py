@@ -9,10 +9,11 @@ import shutil
 import socket
 import subprocess
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from small_disks import fill, small_disk
 from triggers_world import NOW, World, make_world
 
 from store.errors import StoreGone
@@ -570,29 +571,11 @@ def test_an_inbox_that_goes_together_with_the_store_is_not_made_anew(tmp_path):
     assert not world.inbox.exists()
 
 
-@contextmanager
-def small_disk(folder, options):
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder]
-    if os.geteuid() or subprocess.run(mount, check=False, capture_output=True).returncode:
-        pytest.skip("mounting a small disk needs root")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "-l", folder], check=True)
-
-
 def test_a_full_disk_leaves_the_files_in_the_inbox_and_recovers_alone(tmp_path):
     """FIELD 21, the inbox's part. It is told also while only the first look at the inbox cannot be noted."""
     with small_disk(tmp_path / "state", "size=2m") as state:
         world = make_world(tmp_path)
-        stuffing = state / "stuffing"
-        with stuffing.open("wb", buffering=0) as out:
-            try:
-                while True:
-                    out.write(bytes(4096))
-            except OSError:
-                pass
+        stuffing = fill(state)
         for number in range(30):
             world.drop(f"{number}.md", f"{number} " + "x" * 20_000)
         now = time.time() + 10

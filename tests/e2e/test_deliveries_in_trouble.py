@@ -6,13 +6,13 @@ import fcntl
 import os
 import re
 import signal
-import subprocess
 import time
 
 import pytest
 from crash_world import CrashWorld
 from daemon_world import ENVIRONMENT
 from hook_sender import Flood, Hook
+from small_disks import fill, small_disk
 
 IMPATIENT = "from daemon import engine\nengine.TROUBLE_S = 1.0\n"
 """A store in trouble is tried again after a second instead of a minute."""
@@ -27,32 +27,14 @@ def world(tmp_path):
 
 
 @pytest.fixture
-def small_disk(tmp_path):
-    """A disk of 8 MiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=8m", "small", str(folder)], check=False, capture_output=True
-    )
-    if mounted.returncode:
-        pytest.skip("needs the right to mount a small disk")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+def disk(tmp_path):
+    with small_disk(tmp_path / "disk", "size=8m") as folder:
+        yield folder
 
 
-def fill(folder):
-    filler = folder / "filler"
-    with filler.open("wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(b"x" * 4096)
-        except OSError:
-            return filler
-
-
-def test_a_full_disk_refuses_deliveries_whole_and_takes_them_when_there_is_room(world, small_disk):
+def test_a_full_disk_refuses_deliveries_whole_and_takes_them_when_there_is_room(world, disk):
     """FIELD 21: whichever of those that wait together runs into it, no part of any is stored."""
-    world.state = small_disk / "state"
+    world.state = disk / "state"
     world.config.write_text(f'state_dir = "{world.state}"\n' + world.config.read_text())
     impatient = world.folder / "impatient"
     impatient.mkdir()
@@ -60,7 +42,7 @@ def test_a_full_disk_refuses_deliveries_whole_and_takes_them_when_there_is_room(
     world.start(env={"PYTHONPATH": f"{impatient}{os.pathsep}{ENVIRONMENT['PYTHONPATH']}"})
     assert world.deliver(FIRST, "first").status == 202
     world.until_quiet()
-    filler = fill(small_disk)
+    filler = fill(disk)
     flood = Flood(world.hook, 8, fresh=16, padding=4_000)
     flood.start()
     world.until(lambda: any(answer.word == "disk" for _, answer in flood.told))
@@ -92,9 +74,10 @@ def test_a_store_that_another_process_keeps_writing_is_a_503_within_seconds(worl
         began = time.monotonic()
         flood = Flood(world.hook, 8, fresh=8)
         flood.start()
-        world.until(lambda: len(flood.told) >= 8)
+        world.until(lambda: len(flood.sent) == 8)
+        flood.stop()  # once each of the eight was answered
         waited_s = time.monotonic() - began
-        flood.stop()
+    assert len(flood.told) >= 8
     assert {(answer.status, answer.word, answer.retry_after) for _, answer in flood.told} == {
         (503, "busy", "5")
     }
