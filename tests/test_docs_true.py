@@ -410,6 +410,7 @@ def plain(text: str) -> list[str]:
     text = re.sub(r"\b\d+(\.\d+)? ?(s|m|kB|MB)\b", "SIZE", text)
     text = re.sub(r"pid \d+", "pid N", text)
     text = re.sub(r"support 0?\.\d+", "support N", text)
+    text = re.sub(r"waiting for running sessions.*\n", "", text)  # said when a stop takes a while
     return sorted(" ".join(line.split()) for line in text.splitlines() if line.strip())
 
 
