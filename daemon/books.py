@@ -113,9 +113,8 @@ class Books:
         if now >= self._sweep_at:
             lines += self._sweep(orders.mine, now)
             self._sweep_at = now + SWEEP_EVERY_S
-        if (
-            orders.deaths
-        ):  # one may have died between its checkpoint and its files, or before their marks rode
+        if orders.deaths:
+            # one may have died between its checkpoint and its files, or before their marks rode
             self.paper_due(now)
         papers_at = self._papers_due_at(alone=bool(orders.deaths) or not orders.mine)
         if papers_at is not None and now >= papers_at:

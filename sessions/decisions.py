@@ -22,9 +22,8 @@ MAX_COST = 1e12
 
 
 def _words(value: str) -> str:
-    if not any(
-        unicodedata.category(char)[0] not in "CZ" for char in value
-    ):  # zero-width signs say nothing, too
+    # zero-width signs say nothing, too
+    if all(unicodedata.category(char)[0] in "CZ" for char in value):
         raise ValueError("must not be blank")
     return value
 

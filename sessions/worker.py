@@ -65,22 +65,11 @@ def drain(
         if claim is None:
             link.send({"type": "idle"})
             break
-        link.send(
-            {
-                "type": "session_started",
-                "session": claim.session_id,
-                "item": claim.item_id,
-                "node": claim.node_id,
-                "queue": claim.queue,
-                "token": claim.token,
-                "deadline_at": claim.deadline_at,
-            }
-        )
+        link.send({"type": "session_started", **_begun(claim)})
         ended = run_session(room, claim, following=following)
         done += 1
-        if (
-            ended.away is not None
-        ):  # nobody there to ask: its queues are for later, and for a look of the daemon
+        if ended.away is not None:
+            # nobody there to ask: its queues are for later, and for a look of the daemon
             away = plan.queues[ended.queue].decider
             turn = [name for name in turn if plan.queues[name].decider != away]
         written = _settle(store, outboxes, ended, unmarked, room.clock(), command=plan.command)
@@ -133,6 +122,17 @@ def _settle(
         return []  # the row stays due; the daemon settles it at its next sweep and says what is wrong
     unmarked.add(marks, now=now)
     return [mark.path for mark in marks if mark.path]
+
+
+def _begun(claim: Claim) -> dict[str, Any]:
+    return {
+        "session": claim.session_id,
+        "item": claim.item_id,
+        "node": claim.node_id,
+        "queue": claim.queue,
+        "token": claim.token,
+        "deadline_at": claim.deadline_at,
+    }
 
 
 def _told(ended: Ended) -> dict[str, Any]:

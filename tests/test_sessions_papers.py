@@ -75,7 +75,7 @@ def test_an_answer_that_quotes_the_mark_of_another_item_is_not_taken_for_its_fil
 
 
 def test_a_file_whose_mark_a_crash_ate_is_known_again_however_long_it_is(world):
-    world.decider.script = [answer("\u202e" * 200_000)]
+    world.decider.script = [answer("a" + "\u202e" * 199_999)]
     world.hand("one", name="long")
     world.drain()
     papers.settle(world.store, world.outboxes)  # and the marks are lost

@@ -50,9 +50,8 @@ def find(given: str | None, *, environ: Mapping[str, str] | None = None, system:
             if why is not None:
                 raise ConfigProblem(f"{name}: {why or 'no such file'} (from {origin})")
             return Path(name)
-    if os.path.exists(
-        LOCAL
-    ):  # a folder that we may not look into, such as root's under sudo, holds nothing for us
+    if os.path.exists(LOCAL):
+        # a current folder that we may not look into, such as root's under sudo, holds nothing for us
         return Path(LOCAL)
     why = _closed(system)
     if why:

@@ -49,10 +49,8 @@ class PluginDecider:
         """One call of the plug-in. Raises DeciderFailure."""
         self._load()
         if self._failure is not None:
-            failure, self._failure = (
-                self._failure,
-                None,
-            )  # the next session tries again: it may be mended by then
+            # the next session tries again: it may be mended by then
+            failure, self._failure = self._failure, None
             raise failure
         try:
             return self._reply(self._decider.decide(json.loads(json.dumps(request)), timeout_s=timeout_s))
