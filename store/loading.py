@@ -68,13 +68,7 @@ class Loading:
         with self._db.read() as conn:
             node = conn.execute("SELECT * FROM nodes WHERE id = ?", (node_id,)).fetchone()
             item = conn.execute("SELECT * FROM items WHERE id = ?", (node["item_id"],)).fetchone()
-            flags = conn.execute(
-                "SELECT * FROM flags WHERE about_node_id = ? AND state = 'resolved' ORDER BY seq", (node_id,)
-            ).fetchall()
-            parks = conn.execute(
-                "SELECT count(*) FROM decisions WHERE item_id = ? AND node_id = ? AND kind = 'park'",
-                (node["item_id"], node_id),
-            ).fetchone()[0]
+            flags, parks = _earlier(conn, node) if node["attempt"] > 1 else ([], 0)
         for field in ("title", "body", "key", "queue", "digest"):
             _text(item, field)
         constraints = _constraints(item)
@@ -105,6 +99,18 @@ class Loading:
             park_expires_at=node["park_expires_at"],
             intact=found == item["digest"],
         )
+
+
+def _earlier(conn: sqlite3.Connection, node: sqlite3.Row) -> tuple[list[sqlite3.Row], int]:
+    """What sessions before this one led to: answered flags, and how often it was parked."""
+    flags = conn.execute(
+        "SELECT * FROM flags WHERE about_node_id = ? AND state = 'resolved' ORDER BY seq", (node["id"],)
+    ).fetchall()
+    parks = conn.execute(
+        "SELECT count(*) FROM decisions WHERE item_id = ? AND node_id = ? AND kind = 'park'",
+        (node["item_id"], node["id"]),
+    ).fetchone()[0]
+    return flags, parks
 
 
 def _text(row: sqlite3.Row, field: str) -> str:

@@ -101,7 +101,11 @@ class Papers:
 
 def _paper(conn: sqlite3.Connection, row: sqlite3.Row) -> Paper:
     """A row that cannot be read makes a poor paper, not a daemon that stops."""
-    item = dict(conn.execute("SELECT * FROM items WHERE id = ?", (row["item_id"],)).fetchone())
+    item = dict(
+        conn.execute(
+            "SELECT id, queue, name, title, result, finished_at FROM items WHERE id = ?", (row["item_id"],)
+        ).fetchone()
+    )
     if item["result"] is not None:
         item["result"] = parsed(item["result"], {"text": "(the recorded answer cannot be read)"})
     flag = None

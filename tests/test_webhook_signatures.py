@@ -166,6 +166,23 @@ def test_a_body_that_is_an_object_is_its_json():
     assert handed(SHOP._replace(body="/b"), '{"b": {"ä": 1}}').body == '{"ä": 1}'
 
 
+def test_a_body_that_says_null_is_the_title_and_one_that_is_missing_is_refused():
+    """GitHub's issues without a description: it never sends them again."""
+    hook = SHOP._replace(title="/issue/title", body="/issue/body")
+    one = handed(hook, '{"issue": {"title": "It broke", "body": null}}')
+    assert (one.title, one.body) == ("It broke", "It broke")
+    for text in (
+        '{"issue": {"title": "It broke"}}',
+        '{"issue": {"title": null, "body": null}}',
+        '{"issue": null}',
+    ):
+        with pytest.raises(InputRefused) as caught:
+            handed(hook, text)
+        assert caught.value.rule == "no-such-value"
+    with pytest.raises(InputRefused):
+        handed(hook._replace(title=None), '{"issue": {"title": "It broke", "body": null}}')
+
+
 def test_a_title_is_cut_and_put_on_one_line_and_a_missing_one_is_no_fault():
     hook = SHOP._replace(title="/t")
     assert handed(hook, '{"t": "a\\n  b"}').title == "a b"

@@ -18,6 +18,14 @@ def value_at(value: Any, pointer: str) -> Any:
     return value
 
 
+def is_null(value: Any, pointer: str) -> bool:
+    """Whether ``pointer`` names a member that is there and says null: somebody left it out on purpose."""
+    above, _, last = pointer.rpartition("/")
+    holder = value_at(value, above)
+    name = last.replace("~1", "/").replace("~0", "~")
+    return isinstance(holder, dict) and name in holder and holder[name] is None
+
+
 def problem(pointer: str) -> str | None:
     """What is wrong with the text of a pointer, if anything."""
     if pointer and not pointer.startswith("/"):

@@ -36,7 +36,7 @@ def read(hook: Hook, data: bytes, *, delivery: str, event: str, fresh: str) -> H
     if not text.strip():
         raise InputRefused("empty: there is nothing to work on", rule="empty")
     value = strictjson.loads(text)
-    body = text if hook.body is None else _text(_named(value, hook.body, "body"))
+    body = text if hook.body is None else _body(hook, hook.body, value)
     key = _key(hook, value, delivery, fresh)
     draft = intake.from_table({"key": key}, body)
     return draft.handed(queue=hook.queue, door="webhook", origin=hook.name)._replace(
@@ -44,6 +44,12 @@ def read(hook: Hook, data: bytes, *, delivery: str, event: str, fresh: str) -> H
         delivery=delivery,
         source=hook.source,
     )
+
+
+def _body(hook: Hook, pointer: str, value: Any) -> str:
+    """What the pointer names. GitHub says ``null`` for an issue without a description: then its title is all of it."""
+    title = _title(hook, value, "") if pointers.is_null(value, pointer) else ""
+    return title or _text(_named(value, pointer, "body"))
 
 
 def _named(value: Any, pointer: str, what: str) -> Any:
