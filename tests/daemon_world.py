@@ -95,9 +95,13 @@ class World:
                 env=ENVIRONMENT | (env or {}),
             )  # fmt: skip
         if ready:
-            self.until(lambda: "Drop a file" in self.said() or self.process.poll() is not None)
+            self.until(lambda: self.serves() or self.process.poll() is not None)
             assert self.process.poll() is None, self.said()
         return self
+
+    def serves(self) -> bool:
+        """Whether the first screen is through: from here on a stop is a graceful one."""
+        return any(words in self.said() for words in ("Drop a file", "Hand something in"))
 
     @property
     def out(self) -> Path:

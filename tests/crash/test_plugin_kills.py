@@ -49,7 +49,7 @@ def test_a_kill_around_the_commit_of_a_hand_in_leaves_one_item(world, place):
     assert world.process.wait(60) < 0, world.said()
     assert left(world) == ["one"], "the mail is not marked as read"
     assert len(items(world)) == (1 if place == "intake.after" else 0)
-    world.start(ready=False)
+    world.start()
     world.until_done(1)
     world.until(lambda: not left(world))
     assert items(world) == [("one", "done")]
