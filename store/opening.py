@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import sqlite3
 import struct
 import sys
@@ -26,6 +25,7 @@ from store import mounts
 from store.database import DB_NAME, Database, connect, for_the_group
 from store.errors import ConfigProblem, NameTaken, StoreRefused
 from store.gate import WriteGate
+from store.tables import TABLES
 
 KNOWN_VERSION = 1
 KNOWN_APPLICATION = 0x53484654
@@ -252,10 +252,8 @@ def _check_tables(conn: sqlite3.Connection, path: Path) -> None:
 
 def _check_table_names(conn: sqlite3.Connection, path: Path) -> None:
     """What a command can afford of ``_check_tables``: no table is gone."""
-    from store.schema import ddl
-
     there = {row[0] for row in conn.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-    missing = sorted(set(re.findall(r"CREATE (?:VIRTUAL )?TABLE (\w+)", ddl())) - there)
+    missing = sorted(TABLES - there)
     if missing:
         raise damaged(path, f"missing: {', '.join(missing)}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -19,7 +20,9 @@ from store.database import connect
 from store.errors import ConfigProblem, StoreGone, StoreRefused
 from store.gate import WriteGate
 from store.opening import note_clean_stop, open_database, prepare
+from store.schema import ddl
 from store.sqlite import open_for_reading, open_store
+from store.tables import TABLES
 
 
 @pytest.fixture(scope="module")
@@ -464,3 +467,7 @@ def test_commits_that_were_lost_and_told_are_not_held_against_the_next_start(sta
     folded(state)
     assert prepare(state) == []
     assert open_database(state).connection().execute("PRAGMA user_version").fetchone()[0] == 1
+
+
+def test_the_names_of_the_tables_are_those_of_the_schema():
+    assert set(re.findall(r"CREATE (?:VIRTUAL )?TABLE (\w+)", ddl())) == TABLES

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from store_conformance import CAPS, NOW, StoreConformance, answered, claim, flagged, hand
@@ -210,3 +211,10 @@ def test_what_was_rolled_back_is_room_again_at_the_next_count(store):
     with pytest.raises(ZeroDivisionError):
         store.intake.hand_in_waiting(lambda: 1 // 0, now=NOW, caps={"q": 1}, wait_s=5)
     assert hand(store, "fits", caps={"q": 1}).outcome == "new"
+
+
+def test_nothing_deletes_an_item_since_their_number_is_that_of_the_newest():
+    """``counting`` rests on it; who prunes items has to count them otherwise."""
+    statements = " ".join(file.read_text() for file in (Path(__file__).parent.parent / "store").glob("*.py"))
+    assert "INSERT INTO items (seq" in statements
+    assert not re.search(r"(DELETE FROM|REPLACE INTO|OR REPLACE INTO) items\b", statements)
